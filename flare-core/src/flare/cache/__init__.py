@@ -1,0 +1,1 @@
+"""Pages and continuation rows: who owns what, and when it is free again."""

@@ -1,0 +1,1 @@
+"""The flare command: thin typer commands over the packages."""

@@ -1,0 +1,1 @@
+"""The runtime core container: one safetensors file, written, read, inspected, verified."""

@@ -1,0 +1,1 @@
+"""Where programs run: memory, executables and their completion, per device kind."""

@@ -1,0 +1,1 @@
+"""Packs uploads, launches programs, reads completions; the engine process and its messages."""

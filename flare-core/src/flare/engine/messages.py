@@ -1,0 +1,142 @@
+"""Messages between the front process and the engine process (msgspec, MessagePack over ZeroMQ).
+
+The front sends `Command`, the engine answers with `Event`. A request lives from `Submit` to exactly one
+`Finished`, `Rejected` or `Failed`. Token ids only: text, templates and stop strings belong to the front.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+FinishReason = Literal["stop", "length", "cancelled"]
+RejectReason = Literal["context_exceeded", "capacity_exceeded", "queue_full", "invalid_request", "shutting_down"]
+
+
+class Sampling(msgspec.Struct, frozen=True, kw_only=True):
+    """Sampling parameters, complete: defaults and ranges of the core are already applied.
+
+    Meanings follow the OpenAI API and vLLM's `SamplingParams`. `top_k` 0, `top_p` 1.0 and `min_p` 0.0
+    switch a filter off; penalties are neutral at 1.0 (repetition) and 0.0 (presence, frequency).
+    """
+
+    temperature: float
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    seed: int  # unsigned 64 bit: the Philox key of this request
+    logit_bias: tuple[tuple[int, float], ...] = ()
+
+
+class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit"):
+    """Admit one sequence. `max_tokens` bounds its output, `stop_token_ids` ends it (EOS included by the
+    front unless the client asked to ignore it); no stop token is drawn before `min_tokens` outputs.
+    `logprobs` is the number of alternatives wanted per token, or None for no log-probabilities."""
+
+    request_id: str
+    prompt: tuple[int, ...]
+    sampling: Sampling
+    max_tokens: int
+    min_tokens: int = 0
+    stop_token_ids: tuple[int, ...] = ()
+    logprobs: int | None = None
+
+
+class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
+    """Stop a request; unknown or finished ids are ignored. Answered by `Finished("cancelled")` when live."""
+
+    request_id: str
+
+
+class QueryStats(msgspec.Struct, frozen=True, tag="stats"):
+    """Ask for one `Stats` event."""
+
+
+class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
+    """Refuse new work; with `drain` finish what runs, otherwise cancel it; then exit."""
+
+    drain: bool = True
+
+
+Command = Submit | Cancel | QueryStats | Shutdown
+
+
+class TokenLogprobs(msgspec.Struct, frozen=True):
+    """Log-probability of the drawn token and the `(token, logprob)` alternatives, most likely first.
+    Natural logarithms of the model's distribution before temperature, penalties and filters."""
+
+    logprob: float
+    top: tuple[tuple[int, float], ...]
+
+
+class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
+    """The engine loaded its core and serves. Sent once per connection."""
+
+    context: int
+    concurrency: int
+    ledger: dict[str, int]
+    ready_seconds: float
+
+
+class Admitted(msgspec.Struct, frozen=True, tag="admitted"):
+    """The request holds its resources: an HTTP 200 may be sent."""
+
+    request_id: str
+
+
+class Tokens(msgspec.Struct, frozen=True, kw_only=True, tag="tokens"):
+    """Newly drawn tokens in order; `logprobs` has one entry per token when asked for."""
+
+    request_id: str
+    tokens: tuple[int, ...]
+    logprobs: tuple[TokenLogprobs, ...] = ()
+
+
+class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
+    """The request ended and released everything. `stop_token` is the token that ended it, which was sent
+    in the last `Tokens` event, or None when it ended at its length or was cancelled."""
+
+    request_id: str
+    reason: FinishReason
+    stop_token: int | None = None
+    prompt_tokens: int
+    output_tokens: int
+    cached_tokens: int = 0
+
+
+class Rejected(msgspec.Struct, frozen=True, kw_only=True, tag="rejected"):
+    """The request was never admitted. `message` is for the client."""
+
+    request_id: str
+    reason: RejectReason
+    message: str
+
+
+class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
+    """Execution failed after admission; the engine process ends after reporting it."""
+
+    request_id: str
+    message: str
+
+
+class Stats(msgspec.Struct, frozen=True, kw_only=True, tag="stats"):
+    """A snapshot for health, metrics and leak checks."""
+
+    running: int
+    waiting: int
+    free_slots: int
+    free_pages: int
+    total_pages: int
+    free_rows: int
+    steps: int
+    generated_tokens: int
+    # Medians over the last 512 decode steps, milliseconds: whole step period and program time alone.
+    step_period_ms: float
+    program_ms: float
+
+
+Event = Ready | Admitted | Tokens | Finished | Rejected | Failed | Stats

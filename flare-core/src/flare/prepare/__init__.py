@@ -1,0 +1,1 @@
+"""Preparation: checkpoint reading, memory plan, tracing, tuning and export of a core."""

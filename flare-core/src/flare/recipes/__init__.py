@@ -1,0 +1,1 @@
+"""Hook specifications, descriptors and discovery of recipe packages. Imports without torch."""

@@ -1,0 +1,1 @@
+"""Request life cycle, admission and planning. Pure Python, no device."""

@@ -1,0 +1,1 @@
+"""HTTP: OpenAI-compatible endpoints, health and readiness."""

@@ -1,0 +1,1 @@
+"""Helpers for recipe authors and for this project's own tests."""
