@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 
 from pydantic import Field
 
@@ -10,7 +10,7 @@ from flare.contract.base import ContractModel
 from flare.contract.sampling import DefaultSampling
 
 
-class TemplateKind(str, Enum):
+class TemplateKind(StrEnum):
     """How prompts are rendered. Each value names an interpreter in `flare.frontend`, never a model."""
 
     JINJA = "jinja"
