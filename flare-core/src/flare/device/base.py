@@ -1,0 +1,50 @@
+"""The device interface: a loaded core whose programs can be submitted, in order, with bounded frames.
+
+Programs of one device run in submission order on one stream. `submit` enqueues the copy of the host's
+upload bytes, the program, and the copy of its completion bytes to the host; the returned `Frame` owns both
+host buffers until it is done.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flare.contract import PreparedContract
+
+Bytes = NDArray[np.uint8]
+
+
+class Frame(Protocol):
+    """One submitted program."""
+
+    def done(self) -> bool:
+        """Whether the completion bytes are valid. Raises DeviceError when the program failed."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Block (without spinning) until done or `timeout` seconds passed; returns `done()`."""
+
+    @property
+    def completion(self) -> Bytes:
+        """The program's completion bytes, u8[program.completion_bytes]; only after `done()`."""
+
+    @property
+    def elapsed_us(self) -> float:
+        """Device time of the program in microseconds; only after `done()`."""
+
+
+class Device(Protocol):
+    """A core loaded onto a device. Nothing is allocated per step except on the host."""
+
+    contract: PreparedContract
+    max_frames: int  # programs that may be in flight: 1 when submission is synchronous
+    ledger: dict[str, int]  # bytes by purpose, everything the device holds
+
+    def submit(self, program: str, upload: Bytes) -> Frame:
+        """Run `program` after everything submitted before. `upload` holds its bindings' bytes
+        (u8[program.upload_bytes]) and must not change until the frame is done."""
+
+    def close(self) -> None:
+        """Wait for submitted work and release all storage. Idempotent."""
