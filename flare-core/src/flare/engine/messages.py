@@ -11,7 +11,9 @@ from typing import Literal
 import msgspec
 
 FinishReason = Literal["stop", "length", "cancelled"]
-RejectReason = Literal["context_exceeded", "capacity_exceeded", "queue_full", "invalid_request", "shutting_down"]
+RejectReason = Literal[
+    "context_exceeded", "capacity_exceeded", "queue_full", "invalid_request", "shutting_down"
+]
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,1 +1,25 @@
-"""Request life cycle, admission and planning. Pure Python, no device."""
+"""Request life cycle, admission and planning. Pure Python: no device, no clock, no randomness.
+
+The same calls give the same plans. Time enters only as measured program costs.
+"""
+
+from flare.scheduler.limits import Refusal
+from flare.scheduler.listener import Listener
+from flare.scheduler.plan import Lane, Plan
+from flare.scheduler.records import LaneRecord
+from flare.scheduler.request import Phase, Request, RequestSpec
+from flare.scheduler.scheduler import Scheduler
+from flare.scheduler.settings import Settings
+
+__all__ = [
+    "Lane",
+    "LaneRecord",
+    "Listener",
+    "Phase",
+    "Plan",
+    "Refusal",
+    "Request",
+    "RequestSpec",
+    "Scheduler",
+    "Settings",
+]

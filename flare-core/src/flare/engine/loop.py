@@ -1,0 +1,181 @@
+"""The engine: one scheduler, one device, one main loop."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Literal, cast
+
+from flare.contract import ProgramKind
+from flare.device.base import Device, Frame
+from flare.engine.messages import (
+    Admitted,
+    Event,
+    Failed,
+    Finished,
+    Rejected,
+    RejectReason,
+    Stats,
+    Submit,
+    TokenLogprobs,
+    Tokens,
+)
+from flare.engine.packing import UploadPacker
+from flare.engine.records import CompletionReader
+from flare.engine.timing import StepTimes
+from flare.errors import DeviceError, ExecutionError
+from flare.scheduler import LaneRecord, Plan, Refusal, Request, Scheduler, Settings
+
+PLANNED_KINDS = (ProgramKind.START, ProgramKind.PREFILL, ProgramKind.DECODE)
+
+
+class Engine:
+    """Runs requests on a device and reports what happens through `emit`, in order.
+
+    Single-threaded: commands (`submit`, `cancel`, `stats`) are called between steps by whoever calls
+    `step`. Raises CoreError when the core cannot be bound.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        emit: Callable[[Event], None],
+        settings: Settings | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        contract = device.contract
+        programs = [program for kind in PLANNED_KINDS for program in contract.of_kind(kind)]
+        self.device = device
+        self.scheduler = Scheduler(contract, self, settings, device.max_frames)
+        self._emit = emit
+        self._clock = clock
+        self._packers = {p.name: UploadPacker(contract, p, device.max_frames) for p in programs}
+        self._readers = {p.name: CompletionReader(contract, p) for p in programs}
+        self._in_flight: deque[tuple[Plan, Frame]] = deque()
+        self._times = StepTimes()
+        self._steps = 0
+        self._generated = 0
+        self._refusing = False
+
+    # The main loop.
+
+    def step(self) -> bool:
+        """Submit what can be submitted, then take in the oldest completion (blocking until it is there).
+
+        Returns False when there was nothing to do: wait for a command. Raises ExecutionError after every
+        live request was told `Failed`, when a device or a record can no longer be trusted.
+        """
+        try:
+            while (plan := self.scheduler.plan()) is not None:
+                self._in_flight.append((plan, self._submit(plan)))
+            if not self._in_flight:
+                self._times.idle()
+                return False
+            self._collect(*self._in_flight.popleft())
+        except (DeviceError, ExecutionError) as error:
+            self._fail(error)
+        return True
+
+    def _submit(self, plan: Plan) -> Frame:
+        name = plan.program.name
+        self._times.submitted(plan.program.kind is ProgramKind.DECODE, self._clock())
+        return self.device.submit(name, self._packers[name].pack(plan))
+
+    def _collect(self, plan: Plan, frame: Frame) -> None:
+        frame.wait()
+        self._steps += 1
+        elapsed_us = frame.elapsed_us
+        self._times.completed(plan.program.kind is ProgramKind.DECODE, elapsed_us)
+        records = self._readers[plan.program.name].read(plan, frame.completion)
+        self.scheduler.complete(plan, records, elapsed_us)
+
+    def _fail(self, error: Exception) -> None:
+        self._refusing = True
+        self._in_flight.clear()
+        for request in self.scheduler.abandon():
+            self._emit(Failed(request_id=request.id, message=str(error)))
+        raise ExecutionError(f"the engine failed: {error}") from error
+
+    # Commands.
+
+    @property
+    def idle(self) -> bool:
+        """Whether no request is live and no program is in flight."""
+        return not (self.scheduler.running or self.scheduler.waiting or self._in_flight)
+
+    def submit(self, request: Submit) -> None:
+        """Take a request; answers `Admitted` (now or later) or `Rejected`."""
+        if self._refusing:
+            self._reject(request, "shutting_down", "the server is shutting down")
+            return
+        refusal: Refusal | None = self.scheduler.submit(request)
+        if refusal is not None:
+            self._reject(request, refusal.reason, refusal.message)
+
+    def cancel(self, request_id: str) -> None:
+        """End a request as cancelled; unknown and ended ones are ignored."""
+        self.scheduler.cancel(request_id)
+
+    def shut_down(self, drain: bool) -> None:
+        """Refuse new requests; without `drain`, cancel the live ones."""
+        self._refusing = True
+        if not drain:
+            for request_id in self.scheduler.live_ids():
+                self.scheduler.cancel(request_id)
+
+    def stats(self) -> Stats:
+        """A snapshot."""
+        scheduler = self.scheduler
+        return Stats(
+            running=scheduler.running,
+            waiting=scheduler.waiting,
+            free_slots=scheduler.slots.free,
+            free_pages=scheduler.pages.free,
+            total_pages=scheduler.pages.total,
+            free_rows=scheduler.free_rows,
+            steps=self._steps,
+            generated_tokens=self._generated,
+            step_period_ms=self._times.period_ms,
+            program_ms=self._times.program_ms,
+        )
+
+    def close(self) -> None:
+        """Wait for the device and release it."""
+        self.device.close()
+
+    def _reject(self, request: Submit, reason: RejectReason, message: str) -> None:
+        self._emit(Rejected(request_id=request.request_id, reason=reason, message=message))
+
+    # Scheduler listener.
+
+    def admitted(self, request: Request) -> None:
+        """See `flare.scheduler.Listener`."""
+        self._emit(Admitted(request.id))
+
+    def drew(self, request: Request, record: LaneRecord) -> None:
+        """See `flare.scheduler.Listener`."""
+        self._generated += len(record.tokens)
+        self._emit(
+            Tokens(
+                request_id=request.id,
+                tokens=tuple(record.tokens),
+                logprobs=cast("tuple[TokenLogprobs, ...]", record.logprobs),
+            )
+        )
+
+    def finished(self, request: Request, reason: Literal["stop", "length", "cancelled"]) -> None:
+        """See `flare.scheduler.Listener`."""
+        self._emit(
+            Finished(
+                request_id=request.id,
+                reason=reason,
+                stop_token=request.last_token if reason == "stop" else None,
+                prompt_tokens=request.prompt_length,
+                output_tokens=request.generated,
+            )
+        )
+
+    def failed(self, request: Request, message: str) -> None:
+        """See `flare.scheduler.Listener`."""
+        self._emit(Failed(request_id=request.id, message=message))

@@ -1,0 +1,162 @@
+"""Upload packing: one packer per value source, bound to the views of a program once and run every step.
+
+Padding lanes and token rows hold -1 for indices and 0 for amounts, as `flare.contract.values` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import accumulate
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flare.contract import PreparedContract, Program, Region, ValueBinding, ValueSource
+from flare.engine.messages import Submit
+from flare.engine.values import value_type
+from flare.engine.views import array_over, check_region, check_view
+from flare.errors import CoreError
+from flare.scheduler import Lane, Plan
+
+View = NDArray[Any]
+Packer = Callable[[View, Plan], None]
+
+
+def _per_lane(value: Callable[[Lane], int], padding: int) -> Packer:
+    """A packer of one integer per lane."""
+
+    def pack(view: View, plan: Plan) -> None:
+        lanes = plan.lanes
+        for index, lane in enumerate(lanes):
+            view[index] = value(lane)
+        if len(lanes) < len(view):
+            view[len(lanes) :] = padding
+
+    return pack
+
+
+def _token_ids(view: View, plan: Plan) -> None:
+    cursor = 0
+    for lane in plan.lanes:
+        end = cursor + lane.length
+        view[cursor:end] = lane.request.spec.prompt[lane.consumed : lane.consumed + lane.length]
+        cursor = end
+    view[cursor:] = -1
+
+
+def _query_start(view: View, plan: Plan) -> None:
+    ends = list(accumulate(lane.length for lane in plan.lanes))
+    view[0] = 0
+    view[1 : len(ends) + 1] = ends
+    view[len(ends) + 1 :] = ends[-1]
+
+
+def _no_page_updates(view: View, plan: Plan) -> None:
+    # The start program received the request's complete page table: nothing is appended while it runs.
+    view[:] = -1
+
+
+def _padded(view: View, values: Sequence[float], padding: int) -> None:
+    view[: len(values)] = values
+    view[len(values) :] = padding
+
+
+def _page_table_row(view: View, plan: Plan) -> None:
+    _padded(view, plan.lanes[0].request.pages, 0)
+
+
+def _prompt_tokens(view: View, plan: Plan) -> None:
+    _padded(view, plan.lanes[0].request.spec.prompt, -1)
+
+
+def _request_value(value: Callable[[Submit], float]) -> Packer:
+    """A packer of one scalar of the starting request."""
+
+    def pack(view: View, plan: Plan) -> None:
+        view[0] = value(_submit(plan))
+
+    return pack
+
+
+def _submit(plan: Plan) -> Submit:
+    return cast(Submit, plan.lanes[0].request.spec)
+
+
+def _signed(value: int) -> int:
+    """The i64 with the bits of an unsigned 64-bit integer."""
+    return value - (1 << 64) if value >= 1 << 63 else value
+
+
+V = ValueSource
+_PACKERS: dict[ValueSource, Packer] = {
+    V.TOKEN_IDS: _token_ids,
+    V.LANE_SLOTS: _per_lane(lambda lane: lane.request.slot.index, -1),
+    V.EPOCHS: _per_lane(lambda lane: lane.request.slot.epoch, 0),
+    V.LIVE_ROWS: _per_lane(lambda lane: lane.request.slot.row, -1),
+    V.QUERY_START: _query_start,
+    V.QUERY_LENGTHS: _per_lane(lambda lane: lane.length, 0),
+    V.CONSUMED_COUNTS: _per_lane(lambda lane: lane.consumed, 0),
+    V.SAMPLE_LANES: _per_lane(lambda lane: int(lane.sample), 0),
+    V.PENDING_TOKENS: _per_lane(lambda lane: lane.request.last_token, -1),
+    V.PAGE_UPDATES: _no_page_updates,
+    V.PAGE_TABLE_ROW: _page_table_row,
+    V.PROMPT_TOKENS: _prompt_tokens,
+    V.PROMPT_LENGTH: _request_value(lambda submit: len(submit.prompt)),
+    V.TEMPERATURE: _request_value(lambda submit: submit.sampling.temperature),
+    V.TOP_K: _request_value(lambda submit: submit.sampling.top_k),
+    V.TOP_P: _request_value(lambda submit: submit.sampling.top_p),
+    V.MIN_P: _request_value(lambda submit: submit.sampling.min_p),
+    V.REPETITION_PENALTY: _request_value(lambda submit: submit.sampling.repetition_penalty),
+    V.PRESENCE_PENALTY: _request_value(lambda submit: submit.sampling.presence_penalty),
+    V.FREQUENCY_PENALTY: _request_value(lambda submit: submit.sampling.frequency_penalty),
+    V.SEED: _request_value(lambda submit: _signed(submit.sampling.seed)),
+    V.MIN_TOKENS: _request_value(lambda submit: submit.min_tokens),
+    V.MAX_TOKENS: _per_lane(lambda lane: lane.request.max_tokens, 0),  # bounded by the context
+    V.STOP_TOKEN_IDS: lambda view, plan: _padded(view, _submit(plan).stop_token_ids, -1),
+    V.LOGIT_BIAS_IDS: lambda view, plan: _padded(view, [i for i, _ in _submit(plan).sampling.logit_bias], -1),
+    V.LOGIT_BIAS_VALUES: lambda view, plan: _padded(
+        view, [bias for _, bias in _submit(plan).sampling.logit_bias], 0
+    ),
+    V.LOGPROBS_WANTED: _request_value(lambda submit: -1 if submit.logprobs is None else submit.logprobs),
+}
+
+
+class UploadPacker:
+    """Packs plans of one program into staging memory, `frames` buffers in turn.
+
+    A buffer is reused after `frames` further plans of the program; the caller keeps at most `frames` plans
+    in flight, so the device has read it by then. Raises CoreError, naming program and source, when the
+    program binds a source this engine does not produce, or binds it to a view of another type.
+    """
+
+    def __init__(self, contract: PreparedContract, program: Program, frames: int) -> None:
+        self._turn = 0
+        self._stagings: list[tuple[NDArray[np.uint8], list[Callable[[Plan], None]]]] = []
+        for binding in program.bindings:
+            _check(binding, program, contract)
+        for _ in range(frames):
+            storage = np.zeros(program.upload_bytes, dtype=np.uint8)
+            packers: list[Callable[[Plan], None]] = [
+                partial(_PACKERS[binding.source], array_over(storage, binding.view))
+                for binding in program.bindings
+            ]
+            self._stagings.append((storage, packers))
+
+    def pack(self, plan: Plan) -> NDArray[np.uint8]:
+        """The upload bytes of `plan`, u8[program.upload_bytes]."""
+        storage, packers = self._stagings[self._turn]
+        self._turn = (self._turn + 1) % len(self._stagings)
+        for packer in packers:
+            packer(plan)
+        return storage
+
+
+def _check(binding: ValueBinding, program: Program, contract: PreparedContract) -> None:
+    where = f"program {program.name}: value {binding.source.value}"
+    expected = value_type(binding.source, program, contract)
+    if expected is None or binding.source not in _PACKERS:
+        raise CoreError(f"{where} cannot be produced by this engine", field=where)
+    check_view(binding.view, expected, where)
+    check_region(contract, binding.view, Region.UPLOAD, where)

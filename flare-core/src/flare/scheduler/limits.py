@@ -1,0 +1,66 @@
+"""What a core can never serve, refused at submission."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from flare.contract import CompletionField, PreparedContract, ProgramKind, ValueSource
+from flare.scheduler.request import RequestSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a request was not taken; `message` is for the client."""
+
+    reason: Literal["context_exceeded", "capacity_exceeded", "queue_full", "invalid_request"]
+    message: str
+
+
+class Limits:
+    """Bounds of one core, from its contract."""
+
+    def __init__(self, contract: PreparedContract) -> None:
+        self._capacities = contract.capacities
+        self._vocab_size = contract.frontend.vocab_size
+        sampling = [
+            program
+            for kind in (ProgramKind.PREFILL, ProgramKind.DECODE)
+            for program in contract.of_kind(kind)
+        ]
+        self._reports_logprobs = all(
+            CompletionField.LOGPROBS in {binding.field for binding in program.completion}
+            for program in sampling
+        )
+        self._takes_min_tokens = all(
+            ValueSource.MIN_TOKENS in {binding.source for binding in program.bindings}
+            for program in contract.of_kind(ProgramKind.START)
+        )
+
+    def check(self, spec: RequestSpec) -> Refusal | None:
+        """Why the core can never serve `spec`, or None."""
+        capacities = self._capacities
+        if not spec.prompt:
+            return Refusal("invalid_request", "the prompt has no tokens")
+        if spec.max_tokens < 1:
+            return Refusal("invalid_request", f"max_tokens must be at least 1, got {spec.max_tokens}")
+        if len(spec.prompt) >= capacities.context:
+            return Refusal(
+                "context_exceeded",
+                f"the prompt has {len(spec.prompt)} tokens; the context holds {capacities.context}, "
+                "prompt and output together",
+            )
+        if min(spec.prompt) < 0 or max(spec.prompt) >= self._vocab_size:
+            return Refusal("invalid_request", f"prompt tokens must lie in 0..{self._vocab_size - 1}")
+        if spec.min_tokens and not self._takes_min_tokens:
+            return Refusal("invalid_request", "this core does not take min_tokens")
+        if spec.logprobs is not None and not self._reports_logprobs:
+            return Refusal("invalid_request", "this core does not report log-probabilities")
+        for what, have, limit in (
+            ("stop tokens", len(spec.stop_token_ids), capacities.stop_token_ids),
+            ("logit biases", len(spec.sampling.logit_bias), capacities.logit_bias),
+            ("alternatives per token", spec.logprobs or 0, capacities.logprobs),
+        ):
+            if have > limit:
+                return Refusal("capacity_exceeded", f"{have} {what} requested, this core takes {limit}")
+        return None
