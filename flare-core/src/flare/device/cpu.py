@@ -1,0 +1,117 @@
+"""The CPU device: runs operator lists over torch storage, synchronously.
+
+The reference device, and the one the embedded default serves on. Imports torch and, by the name written in
+the core, one operator library; never model code.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+
+from flare.contract import OperatorList, PreparedContract, Program, Region
+from flare.device.base import Bytes
+from flare.device.cpu_memory import CpuMemory, TensorSource
+from flare.device.cpu_operators import OperatorTable, load_library
+from flare.device.cpu_program import CpuProgram
+from flare.errors import CoreError, DeviceError
+
+
+class CpuFrame:
+    """A program that already ran: submission on this device is synchronous."""
+
+    def __init__(self, completion: Bytes, elapsed_us: float) -> None:
+        self.completion = completion
+        self.elapsed_us = elapsed_us
+
+    def done(self) -> bool:
+        """Always True."""
+        return True
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Always True."""
+        return True
+
+
+class CpuDevice:
+    """A core loaded for the CPU. `ledger` counts plain weights, packed weights, state, pages and rows.
+
+    Raises CoreError when the core needs operators that are not here or mean something else, and
+    DeviceError when a program fails.
+    """
+
+    max_frames = 1
+
+    def __init__(
+        self, contract: PreparedContract, source: TensorSource, *, threads: int | None = None
+    ) -> None:
+        if contract.identity.world_size != 1:
+            raise CoreError("the CPU device runs one rank", field="identity.world_size")
+        if threads is not None:
+            torch.set_num_threads(threads)
+        self.contract = contract
+        library = load_library(contract.identity.operator_library)
+        table = OperatorTable(library)
+        self._memory = CpuMemory(contract.buffers, source)
+        self._programs: dict[str, tuple[Program, CpuProgram]] = {}
+        with torch.inference_mode():
+            for program in contract.programs:
+                listing = _read_payload(program, source)
+                compiled = CpuProgram(program.name, listing, self._memory, table)
+                self._programs[program.name] = (program, compiled)
+        self._memory.release(
+            {name for _, program in self._programs.values() for name in program.live_buffers}
+        )
+        self.ledger = {**self._memory.ledger, "packed_weights": table.packed_bytes}
+        self._upload = self._bytes_of(Region.UPLOAD)
+        self._completion = self._bytes_of(Region.COMPLETION)
+
+    def _bytes_of(self, region: Region) -> Bytes:
+        names = [buffer.name for buffer in self.contract.buffers if buffer.region is region]
+        if len(names) != 1:
+            raise CoreError(f"{len(names)} {region.value} buffers, expected one", field="buffers")
+        return self._memory.bytes(names[0])
+
+    def submit(self, program: str, upload: Bytes) -> CpuFrame:
+        """Run now; the returned frame is done."""
+        spec, compiled = self._programs[program]
+        extent = spec.upload_bytes
+        self._upload[:extent] = upload[:extent]
+        started = time.perf_counter_ns()
+        try:
+            with torch.inference_mode():
+                compiled.run()
+        except RuntimeError as error:
+            raise DeviceError(f"program {program} failed: {error}") from error
+        elapsed = (time.perf_counter_ns() - started) / 1000
+        return CpuFrame(self._completion[: spec.completion_bytes].copy(), elapsed)
+
+    def probe(self, program: str, upload: Bytes) -> Mapping[str, torch.Tensor]:
+        """Run `program` like `submit` and return copies of its named probes, for diagnostics and tests."""
+        spec, compiled = self._programs[program]
+        self._upload[: spec.upload_bytes] = upload[: spec.upload_bytes]
+        with torch.inference_mode():
+            return compiled.run_probed()
+
+    def storage(self, buffer: str) -> torch.Tensor:
+        """The live bytes of a contract buffer as u8, for diagnostics and tests."""
+        return torch.from_numpy(self._memory.bytes(buffer))
+
+    def close(self) -> None:
+        """Drop all storage."""
+        self._programs.clear()
+        self._memory.clear()
+        self._upload = self._completion = np.empty(0, np.uint8)
+
+
+def _read_payload(program: Program, source: TensorSource) -> OperatorList:
+    payload = program.payloads[0]
+    if payload.format != "oplist":
+        raise CoreError(f"program {program.name}: payload format {payload.format} is not for the CPU")
+    try:
+        return OperatorList.model_validate_json(bytes(source.bytes(payload.tensor)))
+    except ValueError as error:
+        raise CoreError(f"program {program.name}: {error}", field=f"programs.{program.name}") from error

@@ -1,0 +1,95 @@
+"""Storage of the CPU device: one aligned block per buffer, typed views by contract."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence, Set
+from typing import Protocol
+
+import torch
+
+from flare.contract import BufferSpec, BufferView, Initial
+from flare.contract.buffers import dense_strides
+from flare.device.base import Bytes
+from flare.device.torch_types import TORCH_DTYPES
+from flare.errors import CoreError
+
+
+class TensorSource(Protocol):
+    """Where initial contents come from: an open core file, or anything like it."""
+
+    def bytes(self, name: str) -> memoryview:
+        """The stored bytes of a tensor, zero copy."""
+
+    def upload(self, requests: Iterable[tuple[str, memoryview]]) -> None:
+        """Copy and verify many tensors in parallel. Raises CoreError naming a damaged one."""
+
+
+class CpuMemory:
+    """Allocates and fills every buffer of rank 0. Raises CoreError for contents that do not fit."""
+
+    def __init__(self, buffers: Sequence[BufferSpec], source: TensorSource) -> None:
+        self._specs = {buffer.name: buffer for buffer in buffers if buffer.rank == 0}
+        self._blocks: dict[str, torch.Tensor] = {}
+        self._views: dict[BufferView, torch.Tensor] = {}
+        requests: list[tuple[str, memoryview]] = []
+        for spec in self._specs.values():
+            make = torch.zeros if spec.initial is Initial.ZERO else torch.empty
+            # torch aligns allocations to 64 bytes, the alignment of every view offset.
+            block = make(max(spec.nbytes, 1), dtype=torch.uint8)
+            self._blocks[spec.name] = block
+            if spec.initial is Initial.BYTES:
+                assert spec.tensor is not None
+                if len(source.bytes(spec.tensor)) != spec.nbytes:
+                    raise CoreError(f"tensor {spec.tensor} does not fill buffer {spec.name}", field=spec.name)
+                requests.append((spec.tensor, memoryview(block.numpy())))
+        source.upload(requests)
+
+    def view(self, view: BufferView) -> torch.Tensor:
+        """The tensor of a contract view; the same object for equal views."""
+        if view not in self._views:
+            dtype = TORCH_DTYPES[view.dtype]
+            if view.offset % dtype.itemsize:
+                raise CoreError(f"view of {view.buffer} at byte {view.offset} is misaligned for {view.dtype}")
+            base = self._blocks[view.buffer]
+            typed = base[: base.numel() // dtype.itemsize * dtype.itemsize].view(dtype)
+            self._views[view] = typed.as_strided(
+                view.shape, view.strides or dense_strides(view.shape), view.offset // dtype.itemsize
+            )
+        return self._views[view]
+
+    def is_constant(self, view: BufferView) -> bool:
+        """Whether no program may write it: filled from the core."""
+        return self._specs[view.buffer].initial is Initial.BYTES
+
+    def check(self, view: BufferView) -> None:
+        """Raise CoreError when `view` names no buffer or reaches outside."""
+        spec = self._specs.get(view.buffer)
+        if spec is None or view.end > spec.nbytes:
+            raise CoreError(f"view of {view.buffer!r} [..{view.end}] lies outside the contract's buffers")
+
+    def bytes(self, name: str) -> Bytes:
+        """Live bytes of a buffer, writable."""
+        block: Bytes = self._blocks[name].numpy()[: self._specs[name].nbytes]
+        return block
+
+    def release(self, live: Set[str]) -> None:
+        """Free plain constants that every program reads through a packed copy."""
+        constants = [name for name, spec in self._specs.items() if spec.initial is Initial.BYTES]
+        for name in constants:
+            if name not in live:
+                del self._blocks[name]
+        self._views = {view: tensor for view, tensor in self._views.items() if view.buffer in self._blocks}
+
+    @property
+    def ledger(self) -> dict[str, int]:
+        """Bytes held, by region."""
+        totals: dict[str, int] = {}
+        for name in self._blocks:
+            spec = self._specs[name]
+            totals[spec.region.value] = totals.get(spec.region.value, 0) + spec.nbytes
+        return totals
+
+    def clear(self) -> None:
+        """Drop all storage."""
+        self._views.clear()
+        self._blocks.clear()

@@ -1,0 +1,79 @@
+"""Operators of the CPU device: resolved by name, schemas compared, weights packed at load."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from flare.contract import Operator, OperatorLibrary
+from flare.errors import CoreError
+
+Call = Callable[..., Any]
+
+
+def load_library(library: OperatorLibrary | None) -> ModuleType | None:
+    """Import the operator library a core names. Raises CoreError when absent or of another version."""
+    if library is None:
+        return None
+    try:
+        have = importlib.metadata.version(library.distribution)
+    except importlib.metadata.PackageNotFoundError as error:
+        raise CoreError(
+            f"this core needs operators of {library.distribution}: pip install '{library.distribution}"
+            f">={library.minimum},<{library.below}'",
+            field="identity.operator_library",
+        ) from error
+    if not _release(library.minimum) <= _release(have) < _release(library.below):
+        raise CoreError(
+            f"this core needs {library.distribution} >={library.minimum},<{library.below}, found {have}",
+            field="identity.operator_library",
+        )
+    return importlib.import_module(library.module)
+
+
+def _release(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("+")[0].split(".") if part.isdigit())
+
+
+class OperatorTable:
+    """Resolves operators and binds constant operands. `packed_bytes` counts what binding allocated."""
+
+    def __init__(self, library: ModuleType | None) -> None:
+        self._binding = getattr(library, "bind", None)
+        self._packed: dict[Any, Any] = {}
+        self.packed_bytes = 0
+
+    def resolve(self, operator: Operator) -> Call:
+        """The callable of an operator. Raises CoreError when unknown or of another schema."""
+        namespace, _, rest = operator.name.partition("::")
+        name, _, overload = rest.partition(".")
+        if namespace not in ("aten", "flare"):
+            raise CoreError(f"operator {operator.name} does not run on the CPU", field=operator.name)
+        try:
+            resolved = getattr(getattr(getattr(torch.ops, namespace), name), overload or "default")
+        except AttributeError as error:
+            raise CoreError(f"operator {operator.name} is not available here", field=operator.name) from error
+        if str(resolved._schema) != operator.schema_text:
+            raise CoreError(
+                f"operator {operator.name} has the schema {resolved._schema}, "
+                f"the core was prepared with {operator.schema_text}",
+                field=operator.name,
+            )
+        call: Call = resolved
+        return call
+
+    def bind(self, name: str, args: tuple[Any, ...], constant: tuple[bool, ...]) -> Call | None:
+        """A callable that uses packed copies of constant operands, or None when nothing is gained."""
+        if self._binding is None:
+            return None
+        bound = self._binding(name, args, constant, self._packed)
+        if bound is None:
+            return None
+        self.packed_bytes += bound.nbytes
+        call: Call = bound.call
+        return call

@@ -1,0 +1,113 @@
+"""Graph passes before encoding: drop what does nothing, lower what operators of ours do faster."""
+
+from __future__ import annotations
+
+import torch
+from torch import fx
+
+aten = torch.ops.aten
+
+_ALIASES = (aten.detach.default, aten.alias.default, aten.lift_fresh_copy.default)
+
+
+def simplify(graph: fx.Graph) -> None:
+    """Run every pass in order, then remove dead nodes. Operators with side effects always stay."""
+    for node in list(graph.nodes):
+        if node.op != "call_function":
+            continue
+        if node.target is aten._assert_tensor_metadata.default:
+            graph.erase_node(node)
+        elif node.target in _ALIASES or _is_identity_cast(node) or _is_idle_dropout(node):
+            node.replace_all_uses_with(node.args[0])
+            graph.erase_node(node)
+        elif node.target is aten.linear.default and _is_matrix(node.args[0]):
+            _lower_linear(graph, node)
+    _fuse_residual_norms(graph)
+    graph.eliminate_dead_code(is_impure_node=_is_impure)
+    graph.lint()
+
+
+def _is_impure(node: fx.Node) -> bool:
+    if node.op in ("placeholder", "output"):
+        return True
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and (schema.is_mutable or not schema.returns)
+
+
+def _is_identity_cast(node: fx.Node) -> bool:
+    if node.target not in (aten.to.dtype, aten.to.dtype_layout, aten.contiguous.default):
+        return False
+    source, result = node.args[0].meta["val"], node.meta["val"]
+    if node.target is aten.contiguous.default:
+        return bool(source.is_contiguous())
+    return source.dtype == result.dtype and not node.kwargs.get("copy", False)
+
+
+def _is_idle_dropout(node: fx.Node) -> bool:
+    return node.target is aten.dropout.default and (node.args[1] == 0.0 or not node.args[2])
+
+
+def _is_matrix(node: fx.Node) -> bool:
+    return node.meta["val"].dim() == 2
+
+
+def _lower_linear(graph: fx.Graph, node: fx.Node) -> None:
+    # flare::linear has load-time weight packing; a bias is optional in both.
+    x, weight, *bias = node.args
+    with graph.inserting_before(node):
+        lowered = graph.call_function(torch.ops.flare.linear.default, (x, weight, bias[0] if bias else None))
+    lowered.meta = node.meta
+    node.replace_all_uses_with(lowered)
+    graph.erase_node(node)
+
+
+def _fuse_residual_norms(graph: fx.Graph) -> None:
+    """`norm(residual + x)` with both the sum and the norm used becomes one operator that adds in place.
+
+    The residual's storage may be reused only when the sum is its last use and it is a temporary of the
+    same shape and type that no view aliases.
+    """
+    order = {node: index for index, node in enumerate(graph.nodes)}
+    for node in list(graph.nodes):
+        if node.target is not torch.ops.flare.rms_norm.default or node.args[0].op != "call_function":
+            continue
+        total = node.args[0]
+        if total.target is not aten.add.Tensor or total.kwargs:
+            continue
+        residual, x = total.args
+        if not isinstance(residual, fx.Node) or not isinstance(x, fx.Node):
+            continue
+        if not _is_private_temporary(residual) or any(order[user] > order[total] for user in residual.users):
+            continue
+        if (
+            residual.meta["val"].shape != x.meta["val"].shape
+            or residual.meta["val"].dtype != x.meta["val"].dtype
+        ):
+            continue
+        if any(order[user] < order[node] for user in total.users):
+            continue
+        with graph.inserting_before(node):
+            fused = graph.call_function(
+                torch.ops.flare.add_rms_norm.default, (residual, x, node.args[1], node.args[2])
+            )
+        fused.meta = node.meta
+        node.replace_all_uses_with(fused)
+        graph.erase_node(node)
+        # Every later use of the sum reads the updated residual.
+        total.replace_all_uses_with(residual)
+        graph.erase_node(total)
+        order = {item: index for index, item in enumerate(graph.nodes)}
+
+
+_FRESH = (
+    "flare::linear",
+    "flare::embedding",
+    "flare::add_rms_norm",
+    "aten::add",
+    "aten::embedding",
+)
+
+
+def _is_private_temporary(node: fx.Node) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and schema.name in _FRESH
