@@ -18,7 +18,8 @@ class Generation(Protocol):
     def __aiter__(self) -> AsyncIterator[Tokens | Finished]: ...
 
     def cancel(self) -> None:
-        """Ask the engine to stop; idempotent, does not wait. Iteration then ends with `Finished("cancelled")`."""
+        """Ask the engine to stop; idempotent, does not wait. Iteration then ends with
+        `Finished("cancelled")`, or with the end that was already on its way."""
 
 
 class EngineClient(Protocol):

@@ -99,8 +99,10 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True, tag="tokens"):
 
 
 class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
-    """The request ended and released everything. `stop_token` is the token that ended it, which was sent
-    in the last `Tokens` event, or None when it ended at its length or was cancelled."""
+    """The request ended. It has released everything, except what a program still in flight on an
+    asynchronous device may touch: that follows when the program is done. `stop_token` is the token that
+    ended it, which was sent in the last `Tokens` event, or None when it ended at its length or was
+    cancelled."""
 
     request_id: str
     reason: FinishReason
@@ -119,10 +121,20 @@ class Rejected(msgspec.Struct, frozen=True, kw_only=True, tag="rejected"):
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
-    """Execution failed after admission; the engine process ends after reporting it."""
+    """Execution failed after admission. Logits that are not finite fail one request. A device error, or a
+    record that does not fit what was submitted, fails every live request; the engine process then ends."""
 
     request_id: str
     message: str
+
+
+class LoadFailed(msgspec.Struct, frozen=True, kw_only=True, tag="load_failed"):
+    """The core could not be loaded; the process ends. `code` and `field` are those of the FlareError
+    (`flare.errors`), or "internal" for a bug."""
+
+    code: str
+    message: str
+    field: str | None = None
 
 
 class Stats(msgspec.Struct, frozen=True, kw_only=True, tag="stats"):
@@ -141,4 +153,4 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True, tag="stats"):
     program_ms: float
 
 
-Event = Ready | Admitted | Tokens | Finished | Rejected | Failed | Stats
+Event = Ready | LoadFailed | Admitted | Tokens | Finished | Rejected | Failed | Stats

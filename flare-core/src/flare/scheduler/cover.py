@@ -56,7 +56,7 @@ class PrefillCover:
 
 
 def _prefix(costs: Sequence[float], limit_us: float) -> int:
-    """Leading programs, by size, that all cost at most `limit_us`; at least one. A prefix keeps tables few."""
+    """Leading programs, by size, that all cost at most `limit_us`; at least one. Prefixes keep tables few."""
     count = 0
     while count < len(costs) and costs[count] <= limit_us:
         count += 1

@@ -1,0 +1,206 @@
+"""The hash model: a core for the sim device whose next token is a hash of all of its state.
+
+Every kind of state holds hashes of the history: one entry per token in pages, a recurrent number, a counter
+and a saved hidden in the row, and a hash of the prompt with the request. A wrong page, row or slot, a stale
+read or an early reuse therefore changes the output, and `flare.testing.hash_oracle` knows the right one.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from flare.contract import (
+    BufferSpec,
+    Capacities,
+    CounterScheme,
+    DefaultSampling,
+    DType,
+    Frontend,
+    Identity,
+    Initial,
+    PagedScheme,
+    Payload,
+    PendingTokens,
+    PreparedContract,
+    Program,
+    ProgramKind,
+    Provenance,
+    RecurrentScheme,
+    Region,
+    SavedHiddenScheme,
+    TemplateKind,
+    page_geometry,
+    row_geometry,
+)
+from flare.testing import hash_programs as programs
+from flare.testing.assembly import COMPLETION, UPLOAD, Assembly, place
+from flare.testing.hash_programs import HashState
+from flare.testing.image import CoreImage
+
+SCHEMES = (
+    PagedScheme(name="entries", dtype=DType.I64, shape=(1,)),
+    RecurrentScheme(name="recurrent", dtype=DType.I64, shape=(1,)),
+    CounterScheme(name="counter", dtype=DType.I64),
+    SavedHiddenScheme(name="hidden", dtype=DType.I64, shape=(1,)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HashModel:
+    """Sizes of a hash model core. `pages` counts the null page; None gives every slot a whole context.
+    `host_fed` makes decode take its pending token from the host."""
+
+    concurrency: int = 4
+    context: int = 64
+    page_tokens: int = 4
+    pages: int | None = None
+    snapshot_rows: int = 2
+    prefill_tokens: tuple[int, ...] = (4, 8, 16)
+    decode_lanes: tuple[int, ...] = (1, 2, 4)
+    vocab_size: int = 97
+    stop_token_ids: int = 4
+    host_fed: bool = False
+
+    def build(self) -> CoreImage:
+        """The core. Raises ValueError (pydantic) for impossible sizes."""
+        page, row = page_geometry(SCHEMES, self.page_tokens), row_geometry(SCHEMES)
+        per_request = -(-self.context // self.page_tokens)
+        capacities = Capacities(
+            concurrency=self.concurrency,
+            context=self.context,
+            pages=self.pages if self.pages is not None else 1 + self.concurrency * per_request,
+            snapshot_rows=self.snapshot_rows,
+            decode_lanes=self.decode_lanes,
+            prefill_tokens=self.prefill_tokens,
+            completion_tokens=1,
+            stop_token_ids=self.stop_token_ids,
+            logit_bias=0,
+            logprobs=0,
+        )
+        slots = place(Region.REQUEST_STATE, self._slot_state(per_request))
+        state = HashState(
+            capacities=capacities,
+            page=page,
+            row=row,
+            slots={buffer.name: buffer for buffer in slots},
+            pages_per_request=per_request,
+            vocab_size=self.vocab_size,
+        )
+        buffers = [*slots]
+        for name, region, blocks, nbytes in (
+            ("pages", Region.PAGES, capacities.pages, page.nbytes),
+            ("rows", Region.ROWS, capacities.rows, row.nbytes),
+        ):
+            shape = (blocks, nbytes)
+            buffers.append(
+                BufferSpec(
+                    name=name, region=region, dtype=DType.U8, shape=shape, offset=0, initial=Initial.UNDEFINED
+                )
+            )
+        made, tensors = self._programs(state, tuple(buffer.name for buffer in buffers))
+        buffers += place(
+            Region.UPLOAD, [(UPLOAD, DType.U8, (max(program.upload_bytes for program in made),))]
+        )
+        buffers += place(
+            Region.COMPLETION, [(COMPLETION, DType.U8, (max(program.completion_bytes for program in made),))]
+        )
+        contract = PreparedContract(
+            identity=Identity(format_version=1, fingerprint="hash-model-000000", device="sim"),
+            provenance=Provenance(
+                model="hash model", recipe="none", recipe_version="0", checkpoint="none", created="never"
+            ),
+            capacities=capacities,
+            schemes=SCHEMES,
+            page=page,
+            row=row,
+            buffers=tuple(buffers),
+            programs=made,
+            frontend=self._frontend(),
+        )
+        return CoreImage(contract, tensors | {"frontend.tokenizer": _tokenizer(self.vocab_size)})
+
+    def _slot_state(self, pages_per_request: int) -> list[tuple[str, DType, tuple[int, ...]]]:
+        count, i32 = self.concurrency, DType.I32
+        single = ("pending", "consumed", "generated", "finished", "epochs", "min_tokens", "max_tokens")
+        return [
+            *((name, i32, (count,)) for name in single),
+            *((name, DType.I64, (count,)) for name in ("seeds", "prompt_hashes")),
+            ("stops", i32, (count, self.stop_token_ids)),
+            ("tables", i32, (count, pages_per_request)),
+        ]
+
+    def _programs(
+        self, state: HashState, buffers: tuple[str, ...]
+    ) -> tuple[tuple[Program, ...], dict[str, bytes]]:
+        pending = PendingTokens.HOST if self.host_fed else PendingTokens.DEVICE
+        kinds = ProgramKind
+        entries: list[tuple[str, ProgramKind, int, int, PendingTokens, float, Assembly]] = [
+            ("start", kinds.START, 1, 0, PendingTokens.NONE, 50.0, programs.start(state)),
+            ("resume", kinds.RESUME, 1, 0, PendingTokens.NONE, 50.0, programs.resume(state)),
+            ("snapshot", kinds.SNAPSHOT, 1, 0, PendingTokens.NONE, 50.0, programs.snapshot(state)),
+            ("restore", kinds.RESTORE, 1, 0, PendingTokens.NONE, 50.0, programs.restore(state)),
+        ]
+        for tokens in self.prefill_tokens:
+            code = programs.prefill(state, tokens)
+            cost = 50.0 + 10.0 * tokens
+            entries.append((f"prefill_{tokens}", kinds.PREFILL, 1, tokens, PendingTokens.NONE, cost, code))
+        for lanes in self.decode_lanes:
+            code = programs.decode(state, lanes, self.host_fed)
+            entries.append(
+                (f"decode_{lanes}", kinds.DECODE, lanes, lanes, pending, 80.0 + 30.0 * lanes, code)
+            )
+        made: list[Program] = []
+        tensors: dict[str, bytes] = {}
+        for name, kind, lanes, tokens, wait, cost, assembly in entries:
+            tensors[f"programs.{name}"] = assembly.listing().model_dump_json().encode()
+            made.append(
+                Program(
+                    name=name,
+                    kind=kind,
+                    lanes=lanes,
+                    tokens=tokens,
+                    bindings=tuple(assembly.bindings),
+                    completion=tuple(assembly.completion),
+                    reads=buffers,
+                    writes=buffers,
+                    pending=wait,
+                    rows_per_lane=1,
+                    payloads=(Payload(rank=0, format="oplist", tensor=f"programs.{name}"),),
+                    cost_us=cost,
+                )
+            )
+        return tuple(made), tensors
+
+    def _frontend(self) -> Frontend:
+        return Frontend(
+            vocab_size=self.vocab_size,
+            tokenizer_asset="frontend.tokenizer",
+            template_kind=TemplateKind.NONE,
+            eos_token_ids=(0,),
+            default_sampling=DefaultSampling(
+                temperature=1.0,
+                top_k=0,
+                top_p=1.0,
+                min_p=0.0,
+                repetition_penalty=1.0,
+                presence_penalty=0.0,
+                frequency_penalty=0.0,
+                source="none: tokens are hashes",
+                date="1970-01-01",
+            ),
+        )
+
+
+def _tokenizer(vocab_size: int) -> bytes:
+    """A `tokenizer.json` of words `t0`, `t1`, ..."""
+    model = {"type": "WordLevel", "vocab": {f"t{i}": i for i in range(vocab_size)}, "unk_token": "t0"}
+    empty = dict.fromkeys(("truncation", "padding", "normalizer", "post_processor", "decoder"))
+    content: dict[str, object] = {
+        "version": "1.0",
+        **empty,
+        "added_tokens": [],
+        "pre_tokenizer": {"type": "WhitespaceSplit"},
+        "model": model,
+    }
+    return json.dumps(content).encode()

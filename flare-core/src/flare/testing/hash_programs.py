@@ -1,0 +1,191 @@
+"""The programs of the hash model, as operator lists over its state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flare.contract import (
+    METADATA_FIELDS,
+    BufferSpec,
+    BufferView,
+    Capacities,
+    CompletionField,
+    DType,
+    PageGeometry,
+    RowGeometry,
+    ValueSource,
+)
+from flare.device.sim_ops import OPERATORS
+from flare.testing.assembly import Assembly
+
+V = ValueSource
+Operand = dict[str, int]
+_SCHEMAS = {name: operator.schema_text for name, operator in OPERATORS.items()}
+DRAW_STATE = ("epochs", "seeds", "prompt_hashes", "min_tokens", "max_tokens", "stops")
+
+
+@dataclass(frozen=True, slots=True)
+class HashState:
+    """Where the model keeps what: per-slot buffers by name, and the page and row blocks."""
+
+    capacities: Capacities
+    page: PageGeometry
+    row: RowGeometry
+    slots: dict[str, BufferSpec]
+    pages_per_request: int
+    vocab_size: int
+
+    def slot(self, program: Assembly, name: str) -> Operand:
+        """Per-slot state as an operand, [S, ...]."""
+        buffer = self.slots[name]
+        return program.view(BufferView(buffer=buffer.name, dtype=buffer.dtype, shape=buffer.shape))
+
+    def pages(self, program: Assembly) -> Operand:
+        """Token entries of all pages, i64[P, page_tokens]."""
+        field = self.page.field("entries")
+        step = self.page.nbytes // field.dtype.itemsize
+        return program.view(
+            BufferView(
+                buffer="pages",
+                dtype=field.dtype,
+                shape=(self.capacities.pages, self.page.page_tokens),
+                offset=field.offset,
+                strides=(step, 1),
+            )
+        )
+
+    def rows(self, program: Assembly, name: str) -> Operand:
+        """One number per row, i64[R]."""
+        field = self.row.field(name)
+        step = self.row.nbytes // field.dtype.itemsize
+        return program.view(
+            BufferView(
+                buffer="rows",
+                dtype=field.dtype,
+                shape=(self.capacities.rows,),
+                offset=field.offset,
+                strides=(step,),
+            )
+        )
+
+    def blocks(self, program: Assembly, buffer: str) -> Operand:
+        """Whole pages or rows, u8[blocks, block bytes]."""
+        count = self.capacities.pages if buffer == "pages" else self.capacities.rows
+        nbytes = self.page.nbytes if buffer == "pages" else self.row.nbytes
+        return program.view(BufferView(buffer=buffer, dtype=DType.U8, shape=(count, nbytes)))
+
+
+def start(state: HashState) -> Assembly:
+    """A slot begins a request on an empty row."""
+    p, i32 = Assembly(_SCHEMAS), DType.I32
+    slot = p.value(V.LANE_SLOTS, i32, 1)
+    row = p.value(V.LIVE_ROWS, i32, 1)
+    p.call("sim::fill", state.blocks(p, "rows"), row, 0)
+    for name in ("consumed", "generated", "finished"):
+        p.call("sim::fill", state.slot(p, name), slot, 0)
+    for name, source, dtype in (
+        ("epochs", V.EPOCHS, i32),
+        ("seeds", V.SEED, DType.I64),
+        ("min_tokens", V.MIN_TOKENS, i32),
+        ("max_tokens", V.MAX_TOKENS, i32),
+    ):
+        p.call("sim::scatter", state.slot(p, name), slot, p.value(source, dtype, 1))
+    table = p.value(V.PAGE_TABLE_ROW, i32, state.pages_per_request)
+    p.call("sim::scatter_row", state.slot(p, "tables"), slot, table)
+    stops = p.value(V.STOP_TOKEN_IDS, i32, state.capacities.stop_token_ids)
+    p.call("sim::scatter_row", state.slot(p, "stops"), slot, stops)
+    prompt = p.value(V.PROMPT_TOKENS, i32, state.capacities.context)
+    folded = p.call("sim::fold", prompt, p.value(V.PROMPT_LENGTH, i32, 1), results=1)
+    p.call("sim::scatter", state.slot(p, "prompt_hashes"), slot, folded)
+    return p
+
+
+def prefill(state: HashState, tokens: int) -> Assembly:
+    """Consume a chunk of one prompt, and draw when it is the last."""
+    p, i32 = Assembly(_SCHEMAS), DType.I32
+    chunk = p.value(V.TOKEN_IDS, i32, tokens)
+    query_start = p.value(V.QUERY_START, i32, 2)
+    slots, rows = p.value(V.LANE_SLOTS, i32, 1), p.value(V.LIVE_ROWS, i32, 1)
+    _consume(p, state, chunk, query_start, slots, rows)
+    _draw(p, state, slots, rows, p.value(V.SAMPLE_LANES, i32, 1), lanes=1)
+    return p
+
+
+def decode(state: HashState, lanes: int, host_fed: bool) -> Assembly:
+    """Consume every lane's pending token and draw the next. `host_fed` tokens are uploaded instead of read
+    from device state."""
+    p, i32 = Assembly(_SCHEMAS), DType.I32
+    slots, rows = p.value(V.LANE_SLOTS, i32, lanes), p.value(V.LIVE_ROWS, i32, lanes)
+    if host_fed:
+        pending = p.value(V.PENDING_TOKENS, i32, lanes)
+    else:
+        pending = p.call("sim::gather", state.slot(p, "pending"), slots, results=1)
+    _consume(p, state, pending, None, slots, rows)
+    _draw(p, state, slots, rows, None, lanes)
+    return p
+
+
+def resume(state: HashState) -> Assembly:
+    """Draw from a restored row's saved hidden."""
+    p, i32 = Assembly(_SCHEMAS), DType.I32
+    slots, rows = p.value(V.LANE_SLOTS, i32, 1), p.value(V.LIVE_ROWS, i32, 1)
+    _draw(p, state, slots, rows, None, lanes=1)
+    return p
+
+
+def snapshot(state: HashState) -> Assembly:
+    """Freeze a live row and the partial tail page."""
+    p = Assembly(_SCHEMAS)
+    _copy(p, state)
+    return p
+
+
+def restore(state: HashState) -> Assembly:
+    """Fill a started slot's live row and tail page from a snapshot of CONSUMED_COUNTS tokens."""
+    p, i32 = Assembly(_SCHEMAS), DType.I32
+    _copy(p, state)
+    slots = p.value(V.LANE_SLOTS, i32, 1)
+    p.call("sim::scatter", state.slot(p, "consumed"), slots, p.value(V.CONSUMED_COUNTS, i32, 1))
+    return p
+
+
+def _copy(p: Assembly, state: HashState) -> None:
+    for buffer, source, destination in (
+        ("rows", V.SOURCE_ROW, V.DESTINATION_ROW),
+        ("pages", V.SOURCE_PAGE, V.DESTINATION_PAGE),
+    ):
+        origin, target = p.value(source, DType.I32, 1), p.value(destination, DType.I32, 1)
+        p.call("sim::copy_block", state.blocks(p, buffer), origin, target)
+
+
+def _consume(
+    p: Assembly, state: HashState, tokens: Operand, query_start: Operand | None, slots: Operand, rows: Operand
+) -> None:
+    p.call(
+        "sim::consume",
+        tokens,
+        query_start,
+        slots,
+        rows,
+        *(state.slot(p, name) for name in ("finished", "tables", "consumed")),
+        state.pages(p),
+        *(state.rows(p, name) for name in ("recurrent", "counter", "hidden")),
+    )
+
+
+def _draw(
+    p: Assembly, state: HashState, slots: Operand, rows: Operand, sample: Operand | None, lanes: int
+) -> None:
+    width = METADATA_FIELDS + state.capacities.completion_tokens
+    p.call(
+        "sim::draw",
+        slots,
+        rows,
+        sample,
+        state.vocab_size,
+        state.rows(p, "hidden"),
+        state.slot(p, "consumed"),
+        *(state.slot(p, name) for name in DRAW_STATE),
+        *(state.slot(p, name) for name in ("generated", "finished", "pending")),
+        p.report(CompletionField.RECORDS, DType.I32, lanes, width),
+    )
