@@ -4,3 +4,6 @@ The CPU device loads this package by the name a core states; it holds operators 
 """
 
 from __future__ import annotations
+
+# Sampling and request state.
+from flare_components.ops import completion, request_start, sampling, token_state  # noqa: F401
