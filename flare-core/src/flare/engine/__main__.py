@@ -1,0 +1,7 @@
+"""`python -m flare.engine`: see `flare.engine.process`."""
+
+import sys
+
+from flare.engine.process import main
+
+sys.exit(main())

@@ -1,0 +1,28 @@
+"""From a core's path to a loaded device, and the name under which a test may put another way."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import cast
+
+from flare.device.base import Device
+
+Loader = Callable[[str, int | None], Device]
+
+DEFAULT_LOADER = "flare.engine.loading:load_core"
+
+
+def load_core(path: str, threads: int | None) -> Device:
+    """Open the core file at `path` and load it onto the device it was prepared for. Raises CoreError."""
+    from flare.corefile import CoreReader
+    from flare.device import load_device
+
+    reader = CoreReader(path)
+    return load_device(reader.contract, reader, threads=threads)
+
+
+def resolve_loader(name: str) -> Loader:
+    """The function called `module:function`."""
+    module, _, function = name.partition(":")
+    return cast(Loader, getattr(importlib.import_module(module), function))

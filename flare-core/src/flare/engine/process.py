@@ -1,0 +1,161 @@
+"""The engine process: `python -m flare.engine CORE --endpoint ipc://...`, started by the front process.
+
+It connects a PAIR socket to the front's endpoint (one peer each, no routing), loads the core, reports
+`Ready` or `LoadFailed`, then alternates between commands and engine steps. With nothing to do it sleeps in
+poll. See `flare.engine.wakeups` for signals and the death of the parent. Exit status: 0 after a shutdown or
+the parent's end, 1 after a failure that was reported, anything else is a crash.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+
+import zmq
+
+from flare.device.base import Device
+from flare.engine.codec import decode_command, encode_events
+from flare.engine.loading import DEFAULT_LOADER, resolve_loader
+from flare.engine.loop import Engine
+from flare.engine.messages import Cancel, Command, Event, LoadFailed, QueryStats, Ready, Shutdown, Submit
+from flare.engine.wakeups import Wakeups
+from flare.errors import ExecutionError, FlareError
+from flare.scheduler import Settings
+
+_LINGER_MS = 2000  # for the last events of an ending process
+
+
+class EngineProcess:
+    """Commands in, events out, around one engine. Events of a step leave as one message."""
+
+    def __init__(self, socket: zmq.Socket[bytes], device: Device, settings: Settings) -> None:
+        self._socket = socket
+        self._events: list[Event] = []
+        self._engine = Engine(device, self._events.append, settings)
+        self._shutting_down = False
+
+    def run(self, ready: Ready) -> None:
+        """Serve until shut down or orphaned. Raises ExecutionError after reporting when the engine fails."""
+        wakeups = Wakeups(self._socket)
+        self._events.append(ready)
+        busy = True
+        while True:
+            self._flush()
+            if self._shutting_down and self._engine.idle:
+                return
+            if wakeups.wait(block=not busy):
+                self._obey_all()
+            if wakeups.orphaned:
+                self._socket.linger = 0
+                return
+            if wakeups.terminated:
+                self._shut_down(drain=True)
+            try:
+                busy = self._engine.step()
+            except ExecutionError:
+                self._flush()
+                raise
+
+    def close(self) -> None:
+        """Release the device."""
+        self._engine.close()
+
+    def _obey_all(self) -> None:
+        """Take in every command that has arrived, without waiting for more."""
+        while True:
+            try:
+                message = self._socket.recv(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            self._obey(decode_command(message))
+
+    def _obey(self, command: Command) -> None:
+        match command:
+            case Submit():
+                self._engine.submit(command)
+            case Cancel():
+                self._engine.cancel(command.request_id)
+            case QueryStats():
+                self._events.append(self._engine.stats())
+            case Shutdown():
+                self._shut_down(command.drain)
+
+    def _shut_down(self, drain: bool) -> None:
+        self._shutting_down = True
+        self._engine.shut_down(drain)
+
+    def _flush(self) -> None:
+        if self._events:
+            self._socket.send(encode_events(self._events))
+            self._events.clear()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the process; returns its exit status."""
+    options = _parse(argv)
+    # Before loading, which takes seconds: ctrl-C belongs to the front (see `Wakeups`).
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    context = zmq.Context[zmq.Socket[bytes]](io_threads=1)
+    socket: zmq.Socket[bytes] = context.socket(zmq.PAIR)
+    socket.sndhwm = socket.rcvhwm = 0  # never block a step; what is queued is bounded by live requests
+    socket.linger = _LINGER_MS
+    socket.connect(options.endpoint)
+    try:
+        return _serve(socket, options)
+    finally:
+        socket.close()
+        context.term()
+
+
+def _serve(socket: zmq.Socket[bytes], options: argparse.Namespace) -> int:
+    try:
+        device = resolve_loader(options.loader)(options.core, options.threads)
+        settings = Settings(
+            max_waiting=options.max_waiting,
+            max_passes=options.max_passes,
+            inter_token_ms=options.inter_token_ms,
+        )
+        process = EngineProcess(socket, device, settings)
+    except FlareError as error:
+        socket.send(encode_events([LoadFailed(code=error.code, message=str(error), field=error.field)]))
+        return 1
+    except Exception as error:
+        traceback.print_exc()
+        message = f"{type(error).__name__}: {error}"
+        socket.send(encode_events([LoadFailed(code="internal", message=message)]))
+        return 1
+    capacities = device.contract.capacities
+    ready = Ready(
+        context=capacities.context,
+        concurrency=capacities.concurrency,
+        ledger=dict(device.ledger),
+        ready_seconds=time.monotonic() - options.started,
+    )
+    try:
+        process.run(ready)
+    except ExecutionError as error:
+        print(f"flare engine: {error}", file=sys.stderr)
+        return 1
+    finally:
+        process.close()
+    return 0
+
+
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    defaults = Settings()
+    parser = argparse.ArgumentParser(prog="python -m flare.engine", description=__doc__)
+    parser.add_argument("core", help="path of the runtime core")
+    parser.add_argument("--endpoint", required=True, help="ZeroMQ endpoint the front listens on")
+    parser.add_argument("--threads", type=int, default=None, help="compute threads of a CPU device")
+    parser.add_argument("--max-waiting", type=int, default=defaults.max_waiting)
+    parser.add_argument("--max-passes", type=int, default=defaults.max_passes)
+    parser.add_argument("--inter-token-ms", type=float, default=defaults.inter_token_ms)
+    parser.add_argument("--loader", default=DEFAULT_LOADER, help="module:function that loads the core")
+    parser.add_argument(
+        "--started", type=float, default=time.monotonic(), help="monotonic time the front started this"
+    )
+    return parser.parse_args(argv)
