@@ -1,0 +1,23 @@
+"""Gated feed-forward network with one packed input projection."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class PackedGatedMLP(nn.Module):
+    """`down(silu(gate(x)) * up(x))`; the rows of gate and up are stacked in `gate_up_proj`.
+
+    Source: Shazeer, "GLU Variants Improve Transformer" (2020), SwiGLU.
+    """
+
+    def __init__(self, hidden: int, intermediate: int, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.gate_up_proj = nn.Linear(hidden, 2 * intermediate, bias=False, device="meta", dtype=dtype)
+        self.down_proj = nn.Linear(intermediate, hidden, bias=False, device="meta", dtype=dtype)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [N, hidden] -> [N, hidden]."""
+        projected: Tensor = self.down_proj(torch.ops.flare.silu_and_mul(self.gate_up_proj(x)))
+        return projected

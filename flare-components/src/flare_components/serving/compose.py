@@ -1,0 +1,79 @@
+"""Composes every program of a core around one model."""
+
+from __future__ import annotations
+
+import importlib.metadata
+
+from torch import nn
+
+from flare.contract import BufferView, OperatorLibrary, PendingTokens, ProgramKind
+from flare.prepare import BufferLayout, ProgramDefinition, ProgramSet, ServingPlan
+
+import flare_components.ops  # noqa: F401  (registers flare::*, which tracing needs)
+from flare_components.serving.generation import (
+    DecodeProgram,
+    GeneratingProgram,
+    PrefillProgram,
+    ResumeProgram,
+)
+from flare_components.serving.maintenance import StartProgram, TransferProgram
+from flare_components.serving.module import ProgramModule
+from flare_components.serving.storage import place_storage
+
+
+def compose(
+    plan: ServingPlan, model: nn.Module, layout: BufferLayout, weights: dict[str, BufferView]
+) -> ProgramSet:
+    """All programs of a decoder-only text model.
+
+    `model` implements `Forward` and lives on the meta device; `weights` maps its parameter and buffer
+    names to storage already placed in `layout`.
+    """
+    storage = place_storage(layout, plan)
+    programs = [
+        _define("start", ProgramKind.START, StartProgram(storage), 1, 0),
+        _define("snapshot", ProgramKind.SNAPSHOT, TransferProgram(storage), 1, 0),
+        _define("restore", ProgramKind.RESTORE, TransferProgram(storage), 1, 0),
+        _define("resume", ProgramKind.RESUME, ResumeProgram(storage, model), 1, 0, weights),
+    ]
+    for tokens in plan.capacities.prefill_tokens:
+        program = PrefillProgram(storage, model, tokens)
+        programs.append(_define(f"prefill.{tokens}", ProgramKind.PREFILL, program, 1, tokens, weights))
+    for lanes in plan.capacities.decode_lanes:
+        decode = DecodeProgram(storage, model, lanes)
+        programs.append(_define(f"decode.{lanes}", ProgramKind.DECODE, decode, lanes, lanes, weights))
+    version = importlib.metadata.version("flare-components")
+    major, minor = version.split(".")[:2]
+    return ProgramSet(
+        buffers=layout.buffers,
+        programs=tuple(programs),
+        operator_library=OperatorLibrary(
+            module="flare_components.ops",
+            distribution="flare-components",
+            minimum=version,
+            below=f"{major}.{int(minor) + 1}",
+        ),
+    )
+
+
+def _define(
+    name: str,
+    kind: ProgramKind,
+    module: ProgramModule,
+    lanes: int,
+    tokens: int,
+    weights: dict[str, BufferView] | None = None,
+) -> ProgramDefinition:
+    generating = isinstance(module, GeneratingProgram)
+    return ProgramDefinition(
+        name=name,
+        kind=kind,
+        lanes=lanes,
+        tokens=tokens,
+        module=module,
+        views={**module.views, **{f"model.{key}": view for key, view in (weights or {}).items()}},
+        bindings=module.bindings,
+        completion=module.completion if generating else (),
+        pending=PendingTokens.DEVICE if kind is ProgramKind.DECODE else PendingTokens.NONE,
+        rows_per_lane=1,
+    )

@@ -1,0 +1,101 @@
+"""All storage of a core except weights: request state, pages, rows, upload and completion windows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from flare.contract import BufferView, CompletionBinding, CompletionField, DType, Region
+from flare.contract.geometry import BlockGeometry
+from flare.contract.schemes import CacheScheme, GroupedScheme, SavedHiddenScheme
+from flare.prepare import BufferLayout, ServingPlan, Window
+
+from flare_components.serving.request_state import place_request_state
+from flare_components.serving.uploads import UploadShape
+
+
+@dataclass(frozen=True)
+class Storage:
+    """Views of everything a program may touch. `pages` and `rows` map a scheme to one view per layer;
+    `page_blocks` and `row_blocks` are the same bytes as whole blocks u8[n, nbytes]."""
+
+    request: dict[str, BufferView]
+    pages: dict[str, tuple[BufferView, ...]]
+    rows: dict[str, tuple[BufferView, ...]]
+    page_blocks: BufferView
+    row_blocks: BufferView
+    saved_hidden: BufferView
+    plan: ServingPlan
+
+    def shape(self, lanes: int, tokens: int) -> UploadShape:
+        """Upload dimensions of a program of this core."""
+        return UploadShape(lanes, tokens, self.plan.pages_per_request, self.plan.capacities)
+
+    def completion(self, lanes: int) -> tuple[CompletionBinding, ...]:
+        """Completion fields of a sampling program with `lanes` lanes (C tokens, T alternatives)."""
+        window = Window("completion")
+        count, top = self.plan.capacities.completion_tokens, self.plan.capacities.logprobs
+        shapes: list[tuple[CompletionField, DType, tuple[int, ...]]] = [
+            (CompletionField.RECORDS, DType.I32, (lanes, 16 + count)),
+            (CompletionField.LOGPROBS, DType.F32, (lanes, count)),
+            (CompletionField.TOP_IDS, DType.I32, (lanes, count, top)),
+            (CompletionField.TOP_LOGPROBS, DType.F32, (lanes, count, top)),
+        ]
+        return tuple(
+            CompletionBinding(field=field, view=window.add(dtype, shape)) for field, dtype, shape in shapes
+        )
+
+
+def place_storage(layout: BufferLayout, plan: ServingPlan) -> Storage:
+    """Place every non-weight buffer of a core."""
+    capacities = plan.capacities
+    page_blocks = layout.add(
+        "pages", Region.PAGES, DType.U8, (capacities.pages, plan.page.nbytes), role="pages"
+    )
+    row_blocks = layout.add("rows", Region.ROWS, DType.U8, (capacities.rows, plan.row.nbytes), role="rows")
+    storage = Storage(
+        request=place_request_state(
+            layout, capacities, vocab_size=plan.vocab_size, pages_per_request=plan.pages_per_request
+        ),
+        pages=_views(plan.schemes, plan.page, "pages", capacities.pages),
+        rows=_views(plan.schemes, plan.row, "rows", capacities.rows),
+        page_blocks=page_blocks,
+        row_blocks=row_blocks,
+        saved_hidden=_saved_hidden(plan),
+        plan=plan,
+    )
+    lanes = max(capacities.decode_lanes)
+    uploads = storage.shape(lanes, max(capacities.prefill_tokens))
+    # Every program packs its bindings from offset 0, so the window is as large as the largest sum.
+    every = sum(-(-_nbytes(dtype, shape) // 64) * 64 for dtype, shape in uploads.shapes.values())
+    layout.add("upload", Region.UPLOAD, DType.U8, (every,), role="upload window")
+    reports = max(binding.view.end for binding in storage.completion(lanes))
+    layout.add("completion", Region.COMPLETION, DType.U8, (reports,), role="completion window")
+    return storage
+
+
+def _nbytes(dtype: DType, shape: tuple[int, ...]) -> int:
+    return BufferView(buffer="", dtype=dtype, shape=shape).nbytes
+
+
+def _views(
+    schemes: Sequence[CacheScheme],
+    geometry: BlockGeometry,
+    buffer: str,
+    blocks: int,
+) -> dict[str, tuple[BufferView, ...]]:
+    layers = {scheme.name: scheme.layers for scheme in schemes}
+    layers |= {f"{s.name}.open": s.layers for s in schemes if isinstance(s, GroupedScheme)}
+    return {
+        field.name: tuple(
+            geometry.view(buffer, field.name, blocks, layer) for layer in range(layers[field.name])
+        )
+        for field in geometry.fields
+    }
+
+
+def _saved_hidden(plan: ServingPlan) -> BufferView:
+    saved = [scheme for scheme in plan.schemes if isinstance(scheme, SavedHiddenScheme)]
+    if len(saved) != 1:
+        raise ValueError(f"a served model declares one saved hidden vector, got {len(saved)}")
+    return plan.row.view("rows", saved[0].name, plan.capacities.rows, 0)

@@ -1,0 +1,66 @@
+"""Value sources a program binds, with the shape each has there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from flare.contract import Capacities, DType, ValueBinding, ValueSource
+from flare.prepare import Window
+
+S = ValueSource
+
+
+@dataclass(frozen=True)
+class UploadShape:
+    """Dimensions that uploaded values take: L lanes, N token rows, and the core's capacities."""
+
+    lanes: int
+    tokens: int
+    pages_per_request: int
+    capacities: Capacities
+
+    def of(self, source: ValueSource) -> tuple[DType, tuple[int, ...]]:
+        """Element type and shape of `source`. Raises KeyError for a source no program here binds."""
+        return self.shapes[source]
+
+    @property
+    def shapes(self) -> dict[ValueSource, tuple[DType, tuple[int, ...]]]:
+        """Element type and shape of every source that programs here may bind."""
+        one = (1,)
+        return {
+            S.TOKEN_IDS: (DType.I32, (self.tokens,)),
+            S.LANE_SLOTS: (DType.I32, (self.lanes,)),
+            S.EPOCHS: (DType.I32, (self.lanes,)),
+            S.LIVE_ROWS: (DType.I32, (self.lanes,)),
+            S.QUERY_LENGTHS: (DType.I32, (self.lanes,)),
+            S.CONSUMED_COUNTS: (DType.I32, (self.lanes,)),
+            S.SAMPLE_LANES: (DType.I32, (self.lanes,)),
+            S.PAGE_UPDATES: (DType.I32, (self.lanes, 2)),
+            S.PAGE_TABLE_ROW: (DType.I32, (self.pages_per_request,)),
+            S.PROMPT_TOKENS: (DType.I32, (self.capacities.context,)),
+            S.PROMPT_LENGTH: (DType.I32, one),
+            S.TEMPERATURE: (DType.F32, one),
+            S.TOP_K: (DType.I32, one),
+            S.TOP_P: (DType.F32, one),
+            S.MIN_P: (DType.F32, one),
+            S.REPETITION_PENALTY: (DType.F32, one),
+            S.PRESENCE_PENALTY: (DType.F32, one),
+            S.FREQUENCY_PENALTY: (DType.F32, one),
+            S.SEED: (DType.I64, one),
+            S.MIN_TOKENS: (DType.I32, one),
+            S.MAX_TOKENS: (DType.I32, one),
+            S.STOP_TOKEN_IDS: (DType.I32, (self.capacities.stop_token_ids,)),
+            S.LOGIT_BIAS_IDS: (DType.I32, (self.capacities.logit_bias,)),
+            S.LOGIT_BIAS_VALUES: (DType.F32, (self.capacities.logit_bias,)),
+            S.LOGPROBS_WANTED: (DType.I32, one),
+            S.SOURCE_ROW: (DType.I32, one),
+            S.DESTINATION_ROW: (DType.I32, one),
+            S.SOURCE_PAGE: (DType.I32, one),
+            S.DESTINATION_PAGE: (DType.I32, one),
+        }
+
+    def bind(self, sources: Sequence[ValueSource]) -> tuple[ValueBinding, ...]:
+        """Bindings of `sources`, packed from the beginning of the upload buffer in the given order."""
+        window = Window("upload")
+        return tuple(ValueBinding(source=source, view=window.add(*self.of(source))) for source in sources)

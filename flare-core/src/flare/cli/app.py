@@ -1,0 +1,56 @@
+"""The typer application and its error boundary."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Annotated, ParamSpec, TypeVar
+
+import typer
+
+from flare import __version__
+from flare.errors import FlareError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+app = typer.Typer(
+    name="flare",
+    help="Prepare a language model once into a runtime core; serve the core to agents.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+
+def reports_errors(command: Callable[P, R]) -> Callable[P, R]:
+    """Typed errors become one line on standard error and exit status 1; bugs keep their traceback."""
+
+    @functools.wraps(command)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return command(*args, **kwargs)
+        except FlareError as error:
+            typer.secho(f"flare: {error}", fg=typer.colors.RED, err=True)
+            raise typer.Exit(1) from error
+
+    return wrapped
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"flare {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+# Commands register themselves on import; each module is light.
+from flare.cli import chat, inspect, prepare, recipes, run  # noqa: E402, F401

@@ -1,0 +1,103 @@
+"""`flare inspect`: what a core promises, without loading it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flare.cli.app import app, reports_errors
+
+if TYPE_CHECKING:
+    from flare.contract import PreparedContract
+
+
+@app.command()
+@reports_errors
+def inspect(
+    core: Annotated[Path, typer.Argument(help="A core file.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print the whole contract as JSON.")] = False,
+) -> None:
+    """Show capacities, geometry, programs, memory ledger, identity, retained and replaced modules."""
+    from flare.corefile import CoreReader, core_digest, totals
+
+    with CoreReader(core) as reader:
+        contract = reader.contract
+        digest = core_digest(reader)
+        roles = {role.value: total.nbytes for role, total in totals(reader).items()}
+    if as_json:
+        document = {
+            "file": {"path": str(core), "bytes": core.stat().st_size, "digest": digest, "roles": roles},
+            "contract": contract.model_dump(mode="json"),
+        }
+        typer.echo(json.dumps(document, indent=2))
+        return
+    _print(contract, digest, roles)
+
+
+def _print(contract: PreparedContract, digest: str, roles: dict[str, int]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from flare.prepare.plan import format_bytes
+
+    console = Console()
+    identity, provenance, capacities = contract.identity, contract.provenance, contract.capacities
+
+    def section(title: str, rows: dict[str, object]) -> None:
+        console.print(f"\n[bold]{title}[/bold]")
+        table = Table(show_header=False, box=None, padding=(0, 2))
+        for key, value in rows.items():
+            table.add_row(key, str(value))
+        console.print(table)
+
+    section(
+        "Identity",
+        {
+            "device": f"{identity.device} ({identity.instruction_set or 'any'})",
+            "world size": identity.world_size,
+            "fingerprint": identity.fingerprint[:16],
+            "content": digest[:16],
+            "versions": ", ".join(f"{k} {v}" for k, v in identity.versions.items()),
+        },
+    )
+    section(
+        "Provenance (not read at run time)",
+        {
+            "model": provenance.model,
+            "recipe": f"{provenance.recipe} ({provenance.recipe_version})",
+            "checkpoint": provenance.checkpoint,
+            "created": provenance.created,
+        },
+    )
+    section(
+        "Capacities",
+        {
+            "context": f"{capacities.context} tokens",
+            "concurrency": capacities.concurrency,
+            "pages": f"{capacities.pages} of {contract.page.page_tokens} tokens, "
+            f"{format_bytes(contract.page.nbytes)} each",
+            "rows": f"{capacities.rows} of {format_bytes(contract.row.nbytes)} "
+            f"({capacities.snapshot_rows} for snapshots)",
+            "prefill": ", ".join(map(str, capacities.prefill_tokens)),
+            "decode": ", ".join(map(str, capacities.decode_lanes)),
+        },
+    )
+    section(
+        "State",
+        {s.name: f"{s.kind}, {s.layers} x {getattr(s, 'shape', '')} {s.dtype.value}" for s in contract.schemes},
+    )
+    section("Memory when loaded", {k: format_bytes(v) for k, v in provenance.memory_ledger.items()})
+    section("File", {k: format_bytes(v) for k, v in roles.items()})
+    section("Retained modules", dict.fromkeys(provenance.retained_modules, ""))
+    section("Replaced modules", dict(provenance.replaced_modules))
+    console.print("\n[bold]Programs[/bold]")
+    table = Table("name", "kind", "lanes", "tokens", "pending", "cost", box=None, padding=(0, 2))
+    for program in contract.programs:
+        cost = "" if program.cost_us is None else f"{program.cost_us / 1000:.2f} ms"
+        table.add_row(
+            program.name, program.kind.value, str(program.lanes), str(program.tokens), program.pending.value, cost
+        )
+    console.print(table)

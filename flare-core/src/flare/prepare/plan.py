@@ -1,0 +1,145 @@
+"""The serving plan: capacities and geometry, decided before anything is loaded."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from flare.contract import Capacities, DType, PageGeometry, RowGeometry, page_geometry, row_geometry
+from flare.contract.schemes import CacheScheme
+from flare.errors import CapacityError
+
+MAX_STOP_TOKEN_IDS = 32
+MAX_LOGIT_BIAS = 300  # the bound of the OpenAI API
+MAX_LOGPROBS = 20  # the bound of the OpenAI API
+SMALLEST_PREFILL = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class CapacityRequest:
+    """What a person asks for. `memory` bounds weights, packed copies, state and pages together, in bytes;
+    None takes what the capacities need. `context` None takes the model's limit."""
+
+    context: int | None = None
+    concurrency: int = 4
+    prefill_chunk_size: int = 512
+    memory: int | None = None
+    page_tokens: int = 64
+    snapshot_rows: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("concurrency", "prefill_chunk_size", "page_tokens"):
+            if getattr(self, name) < 1:
+                raise CapacityError(f"{name.replace('_', '-')} must be at least 1", field=name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServingPlan:
+    """Capacities and the geometry that the schemes give, for one model."""
+
+    capacities: Capacities
+    schemes: tuple[CacheScheme, ...]
+    page: PageGeometry
+    row: RowGeometry
+    dtype: DType
+    vocab_size: int
+
+    @property
+    def pages_per_request(self) -> int:
+        """Pages that hold one context."""
+        return -(-self.capacities.context // self.page.page_tokens)
+
+
+def decode_sizes(concurrency: int) -> tuple[int, ...]:
+    """Powers of two up to the first that holds `concurrency` lanes."""
+    sizes = [1]
+    while sizes[-1] < concurrency:
+        sizes.append(sizes[-1] * 2)
+    return tuple(sizes)
+
+
+def prefill_sizes(chunk: int) -> tuple[int, ...]:
+    """16, 32, 64 ... below the chunk limit, and the limit itself."""
+    sizes = [size for size in (SMALLEST_PREFILL << n for n in range(24)) if size < chunk]
+    return (*sizes, chunk)
+
+
+def plan_serving(
+    request: CapacityRequest,
+    *,
+    schemes: Sequence[CacheScheme],
+    dtype: DType,
+    vocab_size: int,
+    model_context: int,
+    weight_bytes: int,
+    weight_copies: float,
+) -> ServingPlan:
+    """Decide capacities. `weight_copies` is how often the device holds the weights (packed layouts count).
+
+    Raises CapacityError with the numbers when the context exceeds the model's, or when the memory cannot
+    hold weights and at least one full context.
+    """
+    context = request.context or model_context
+    if context > model_context:
+        raise CapacityError(
+            f"context {context} exceeds the model's limit of {model_context}", field="context"
+        )
+    page = page_geometry(schemes, request.page_tokens)
+    row = row_geometry(schemes)
+    per_request = -(-context // request.page_tokens)
+    snapshots = request.snapshot_rows if request.snapshot_rows is not None else 8 * request.concurrency
+    fixed = int(weight_bytes * weight_copies) + row.nbytes * (1 + request.concurrency + snapshots)
+    wanted = 1 + per_request * request.concurrency  # page 0 is the null page
+    least = 1 + per_request
+    if request.memory is not None:
+        affordable = (request.memory - fixed) // max(page.nbytes, 1)
+        if affordable < least:
+            raise CapacityError(
+                f"memory {format_bytes(request.memory)} cannot hold weights and rows "
+                f"({format_bytes(fixed)}) and one context of {context} tokens "
+                f"({least} pages of {format_bytes(page.nbytes)} = {format_bytes(least * page.nbytes)}); "
+                f"at least {format_bytes(fixed + least * page.nbytes)} is needed",
+                field="memory",
+            )
+        wanted = min(wanted, affordable)
+    return ServingPlan(
+        capacities=Capacities(
+            concurrency=request.concurrency,
+            context=context,
+            pages=wanted,
+            snapshot_rows=snapshots,
+            decode_lanes=decode_sizes(request.concurrency),
+            prefill_tokens=prefill_sizes(min(request.prefill_chunk_size, context)),
+            completion_tokens=1,
+            stop_token_ids=MAX_STOP_TOKEN_IDS,
+            logit_bias=MAX_LOGIT_BIAS,
+            logprobs=MAX_LOGPROBS,
+        ),
+        schemes=tuple(schemes),
+        page=page,
+        row=row,
+        dtype=dtype,
+        vocab_size=vocab_size,
+    )
+
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+def parse_bytes(text: str) -> int:
+    """`"6G"`, `"512MiB"`, `"1.5g"` or a plain number of bytes. Raises CapacityError otherwise."""
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)(?:i?B)?\s*", text, re.IGNORECASE)
+    if match is None:
+        raise CapacityError(f"{text!r} is not a size; write 6G or 512M", field="memory")
+    return int(float(match[1]) * _UNITS[match[2].upper()])
+
+
+def format_bytes(count: int) -> str:
+    """Binary units, two decimals."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(value) < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.2f} {unit}"
+        value /= 1024
+    return f"{value:.2f} TiB"

@@ -1,0 +1,237 @@
+"""The preparation session: from a recipe and a checkpoint to a sealed core file, in order.
+
+Plan memory, trace every program on the meta device, stream weights into the file, load the unsealed file
+on the device, measure program costs, record the oracle, seal. Nothing that does not fit gets as far as
+loading.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from flare.contract import (
+    FORMAT_VERSION,
+    DType,
+    Identity,
+    OperatorList,
+    Oracle,
+    Payload,
+    PreparedContract,
+    Program,
+    Provenance,
+)
+from flare.corefile import CoreWriter, Role, TensorSpec
+from flare.device import load_device
+from flare.device.torch_types import CONTRACT_DTYPES
+from flare.prepare.calibrate import measure_costs, record_oracle
+from flare.prepare.definition import ProgramSet
+from flare.prepare.layout import BufferLayout
+from flare.prepare.plan import CapacityRequest, ServingPlan, plan_serving
+from flare.prepare.progress import Progress
+from flare.prepare.trace import trace
+from flare.prepare.weights import check_targets, model_tensors, place_weights, raw_bytes, stream_weights, weight_bytes
+
+if TYPE_CHECKING:
+    from flare.prepare.checkpoint import Checkpoint
+    from flare.recipes.recipe import BuiltModel, FrontendFiles, Recipe
+
+# A packed oneDNN weight is a second copy while both exist; see the CPU device's ledger for what stays.
+CPU_WEIGHT_COPIES = 2.0
+_HEADER_BUDGET = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreparationRequest:
+    """What to prepare. `model`, `recipe_name` and `checkpoint_uri` are provenance."""
+
+    model: str
+    recipe_name: str
+    recipe_version: str
+    checkpoint_uri: str
+    dtype: DType = DType.BF16
+    capacities: CapacityRequest = field(default_factory=CapacityRequest)
+    calibrate: bool = True
+
+
+class PreparationSession:
+    """Prepares one core for the CPU device."""
+
+    def __init__(self, recipe: Recipe, request: PreparationRequest, progress: Progress) -> None:
+        self.recipe = recipe
+        self.request = request
+        self.progress = progress
+
+    def prepare(self, checkpoint: Checkpoint, destination: Path) -> PreparedContract:
+        """Write the core to `destination` (replaced only by a complete file); returns its contract.
+
+        Raises CheckpointError (unknown, missing or misshapen tensors) and CapacityError (does not fit).
+        """
+        config = self.recipe.loader.config(checkpoint)
+        with self.progress.phase("Plan"):
+            built = self.recipe.replacements.build(config, self.request.dtype)
+            mapping = self.recipe.loader.tensor_map(config)
+            mapping.check(checkpoint)
+            check_targets(built, mapping)
+            frontend = self.recipe.frontend.assets(checkpoint, config, self.recipe.sampling)
+            plan = self._plan(config, built, frontend)
+        layout = BufferLayout()
+        weights = place_weights(built, layout)
+        programs = self.recipe.programs.compose(plan, built.module, layout, weights)
+        payloads = self._trace(programs)
+        specs = self._tensor_specs(built, frontend, payloads)
+        with CoreWriter(destination, specs, header_budget_bytes=_HEADER_BUDGET) as writer:
+            with self.progress.phase("Weights", total_bytes=weight_bytes(built)) as bar:
+                for name, tensor in stream_weights(built, mapping, checkpoint, self.request.dtype):
+                    writer.write(name, raw_bytes(tensor))
+                    bar.advance(tensor.nbytes)
+            for name, data in {**frontend.assets, **payloads}.items():
+                writer.write(name, data)
+            contract = self._contract(checkpoint, config, built, plan, programs, frontend)
+            if self.request.calibrate:
+                contract = self._calibrated(contract, writer, frontend)
+            writer.seal(contract.model_dump_json())
+        return contract
+
+    def _plan(self, config: Any, built: BuiltModel, frontend: FrontendFiles) -> ServingPlan:
+        return plan_serving(
+            self.request.capacities,
+            schemes=self.recipe.cache_schemes.schemes(config, self.request.dtype),
+            dtype=self.request.dtype,
+            vocab_size=frontend.frontend.vocab_size,
+            model_context=built.context,
+            weight_bytes=weight_bytes(built),
+            weight_copies=CPU_WEIGHT_COPIES,
+        )
+
+    def _trace(self, programs: ProgramSet) -> dict[str, bytes]:
+        payloads: dict[str, bytes] = {}
+        with self.progress.phase("Trace programs") as bar:
+            bar.expect(len(programs.programs))
+            for definition in programs.programs:
+                listing: OperatorList = trace(definition)
+                payloads[f"program/{definition.name}"] = listing.model_dump_json(
+                    exclude_defaults=True
+                ).encode()
+                bar.advance(1)
+        return payloads
+
+    def _tensor_specs(
+        self, built: BuiltModel, frontend: FrontendFiles, payloads: Mapping[str, bytes]
+    ) -> list[TensorSpec]:
+        specs = [
+            TensorSpec(name, CONTRACT_DTYPES[tensor.dtype], tuple(tensor.shape), Role.WEIGHT)
+            for name, tensor in model_tensors(built).items()
+        ]
+        specs += [TensorSpec.document(name, len(data)) for name, data in frontend.assets.items()]
+        specs += [TensorSpec.document(name, len(data), Role.PROGRAM) for name, data in payloads.items()]
+        return specs
+
+    def _contract(
+        self,
+        checkpoint: Checkpoint,
+        config: Any,
+        built: BuiltModel,
+        plan: ServingPlan,
+        programs: ProgramSet,
+        frontend: FrontendFiles,
+    ) -> PreparedContract:
+        versions = {
+            name: importlib.metadata.version(name)
+            for name in ("flare-core", programs.operator_library.distribution, "torch", "transformers")
+        }
+        return PreparedContract(
+            identity=Identity(
+                format_version=FORMAT_VERSION,
+                fingerprint=_fingerprint(checkpoint.fingerprint(), self.request, versions),
+                device="cpu",
+                instruction_set=f"{platform.machine()}/{torch.backends.cpu.get_cpu_capability()}",
+                operator_library=programs.operator_library,
+                versions=versions,
+            ),
+            provenance=Provenance(
+                model=self.request.model,
+                recipe=self.request.recipe_name,
+                recipe_version=self.request.recipe_version,
+                checkpoint=self.request.checkpoint_uri,
+                created=datetime.now(UTC).isoformat(timespec="seconds"),
+                retained_modules=tuple(sorted(f"{c.__module__}.{c.__qualname__}" for c in built.retained)),
+                replaced_modules=dict(built.replaced),
+                memory_ledger=_ledger(programs),
+            ),
+            capacities=plan.capacities,
+            schemes=plan.schemes,
+            page=plan.page,
+            row=plan.row,
+            buffers=programs.buffers,
+            programs=tuple(
+                Program(
+                    name=definition.name,
+                    kind=definition.kind,
+                    lanes=definition.lanes,
+                    tokens=definition.tokens,
+                    bindings=definition.bindings,
+                    completion=definition.completion,
+                    pending=definition.pending,
+                    rows_per_lane=definition.rows_per_lane,
+                    payloads=(
+                        Payload(rank=0, format="oplist", tensor=f"program/{definition.name}"),
+                    ),
+                )
+                for definition in programs.programs
+            ),
+            frontend=frontend.frontend,
+        )
+
+    def _calibrated(
+        self, contract: PreparedContract, writer: CoreWriter, frontend: FrontendFiles
+    ) -> PreparedContract:
+        with self.progress.phase("Load"):
+            device = load_device(contract, writer)
+        try:
+            with self.progress.phase("Measure programs") as bar:
+                bar.expect(len(contract.capacities.prefill_tokens) + len(contract.capacities.decode_lanes))
+                costs = measure_costs(device, advance=lambda: bar.advance(1))
+            with self.progress.phase("Record oracle"):
+                oracle = record_oracle(device, self._oracle_prompt(frontend, contract))
+        finally:
+            device.close()
+        return _with_measurements(contract, costs, oracle)
+
+    def _oracle_prompt(self, frontend: FrontendFiles, contract: PreparedContract) -> list[int]:
+        from tokenizers import Tokenizer
+
+        tokenizer = Tokenizer.from_buffer(frontend.assets[frontend.frontend.tokenizer_asset])
+        ids = tokenizer.encode(self.recipe.oracle.prompt(), add_special_tokens=False).ids
+        return list(ids[: contract.capacities.context - 1])
+
+
+def _with_measurements(
+    contract: PreparedContract, costs: Mapping[str, float], oracle: Oracle
+) -> PreparedContract:
+    programs = tuple(
+        program.model_copy(update={"cost_us": costs[program.name]}) if program.name in costs else program
+        for program in contract.programs
+    )
+    provenance = contract.provenance.model_copy(update={"oracle": oracle})
+    return contract.model_copy(update={"programs": programs, "provenance": provenance})
+
+
+def _ledger(programs: ProgramSet) -> dict[str, int]:
+    totals: dict[str, int] = {}
+    for buffer in programs.buffers:
+        totals[buffer.region.value] = totals.get(buffer.region.value, 0) + buffer.nbytes
+    return totals
+
+
+def _fingerprint(checkpoint: str, request: PreparationRequest, versions: Mapping[str, str]) -> str:
+    parts = [checkpoint, request.dtype.value, repr(request.capacities), repr(sorted(versions.items()))]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
