@@ -1,0 +1,88 @@
+"""Which checkpoint tensors each model tensor is made of, explicitly and completely."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from flare.errors import CheckpointError
+from flare.prepare.checkpoint import TensorInfo, TensorStore, known_tensor
+from flare.prepare.tensor_transforms import ConcatRows, Identity, Transform
+
+if TYPE_CHECKING:
+    import torch
+
+
+_IDENTITY = Identity()
+
+
+@dataclass(frozen=True)
+class TensorRule:
+    """One model tensor: `transform` applied to the tensors `sources`, in this order."""
+
+    sources: tuple[str, ...]
+    transform: Transform = _IDENTITY
+
+
+class TensorMap:
+    """Rules by target name. `ignored` are checkpoint tensors left out on purpose, with the reason."""
+
+    def __init__(self, rules: Mapping[str, TensorRule], ignored: Mapping[str, str] | None = None) -> None:
+        self.rules = MappingProxyType(dict(rules))
+        self.ignored = MappingProxyType(dict(ignored or {}))
+
+    @classmethod
+    def rows(
+        cls, sources: Mapping[str, Sequence[str]], ignored: Mapping[str, str] | None = None
+    ) -> TensorMap:
+        """Targets that are one source each, or several stacked along the first dimension."""
+        rules = {
+            target: TensorRule(tuple(names), Identity() if len(names) == 1 else ConcatRows())
+            for target, names in sources.items()
+        }
+        return cls(rules, ignored)
+
+    def check(self, store: TensorStore) -> None:
+        """Compare with the headers of `store`, before anything is loaded.
+
+        Raises: CheckpointError listing every needed tensor it lacks and every tensor no rule mentions, or
+        naming the target whose sources do not fit its transform.
+        """
+        used = {source for rule in self.rules.values() for source in rule.sources}
+        missing = sorted(used - store.tensors.keys())
+        unmapped = sorted(store.tensors.keys() - used - self.ignored.keys())
+        complaints = []
+        if missing:
+            complaints.append(f"missing: {', '.join(missing)}")
+        if unmapped:
+            complaints.append(f"not mapped: {', '.join(unmapped)}")
+        if complaints:
+            message = f"checkpoint tensors do not match the recipe; {'; '.join(complaints)}"
+            raise CheckpointError(message, field=(missing or unmapped)[0])
+        for target in self.rules:
+            self.info(target, store)
+
+    def info(self, target: str, store: TensorStore) -> TensorInfo:
+        """The header that `target` will have; its dtype is that of its first source."""
+        rule = self._rule(target)
+        infos = [known_tensor(store.tensors, source) for source in rule.sources]
+        try:
+            shape = rule.transform.shape([info.shape for info in infos])
+        except ValueError as error:
+            raise CheckpointError(
+                f"{target} from {', '.join(rule.sources)}: {error}", field=target
+            ) from error
+        return TensorInfo(target, shape, infos[0].dtype)
+
+    def assemble(self, target: str, store: TensorStore) -> torch.Tensor:
+        """Load the sources of one target and make it. Raises CheckpointError for unknown or unfit tensors."""
+        self.info(target, store)
+        rule = self._rule(target)
+        return rule.transform.apply([store.load(source) for source in rule.sources])
+
+    def _rule(self, target: str) -> TensorRule:
+        if target not in self.rules:
+            raise CheckpointError(f"the recipe maps no checkpoint tensor to {target}", field=target)
+        return self.rules[target]

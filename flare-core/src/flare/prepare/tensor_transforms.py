@@ -1,0 +1,78 @@
+"""How a model tensor is made of checkpoint tensors. A transform is data: equal ones compare equal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import torch
+
+Shape = tuple[int, ...]
+
+
+class Transform(Protocol):
+    """Makes one tensor of several."""
+
+    def shape(self, shapes: Sequence[Shape]) -> Shape:
+        """The result's shape. Raises ValueError when sources of these shapes do not fit."""
+
+    def apply(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+        """The result; its shape is `shape` of the sources' shapes."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """The single source itself."""
+
+    def shape(self, shapes: Sequence[Shape]) -> Shape:
+        """The source's shape."""
+        if len(shapes) != 1:
+            raise ValueError(f"identity takes one source, got {len(shapes)}")
+        return shapes[0]
+
+    def apply(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+        """The source, not copied."""
+        return tensors[0]
+
+
+@dataclass(frozen=True)
+class ConcatRows:
+    """The sources stacked along the first dimension: [a, ...] and [b, ...] give [a + b, ...]."""
+
+    def shape(self, shapes: Sequence[Shape]) -> Shape:
+        """The sum of first dimensions, then the dimensions all sources share."""
+        if not shapes or any(not shape or shape[1:] != shapes[0][1:] for shape in shapes):
+            raise ValueError(f"rows of shapes {list(shapes)} cannot be stacked")
+        return (sum(shape[0] for shape in shapes), *shapes[0][1:])
+
+    def apply(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+        """A new tensor."""
+        import torch
+
+        return torch.cat(list(tensors))
+
+
+@dataclass(frozen=True)
+class PairsToHalves:
+    """Rows of each head from rotary pairs (0, 1), (2, 3), ... to rotary halves (0, d/2), (1, d/2 + 1), ...
+
+    GGUF files of some architectures store query and key projections for kernels that rotate neighbouring
+    rows; Transformers rotates the first half of a head against the second. The source is
+    [heads * head_dim, ...]: row 2i + j of a head becomes row j * head_dim / 2 + i.
+    """
+
+    heads: int
+
+    def shape(self, shapes: Sequence[Shape]) -> Shape:
+        """The source's shape."""
+        if len(shapes) != 1 or not shapes[0] or shapes[0][0] % (2 * self.heads):
+            raise ValueError(f"{list(shapes)} is not {self.heads} heads of an even number of rows")
+        return shapes[0]
+
+    def apply(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+        """A new tensor with its rows moved."""
+        rows = tensors[0]
+        paired = rows.reshape(self.heads, rows.shape[0] // self.heads // 2, 2, *rows.shape[1:])
+        return paired.transpose(1, 2).reshape(rows.shape)
