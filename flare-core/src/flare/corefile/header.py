@@ -60,7 +60,7 @@ def seal(text: bytes, room: int) -> bytes:
     opening = fmt.OPENING.match(raw, fmt.LENGTH_BYTES)
     assert opening, "an encoded header begins with its version and digest"
     begin, end = opening.span(2)
-    return raw[:begin] + fmt.sha256(raw).hexdigest().encode() + raw[end:]
+    return raw[:begin] + _digest_of(raw, (begin, end)) + raw[end:]
 
 
 def decode(raw: bytes, file_size: int) -> Header:
@@ -74,9 +74,7 @@ def decode(raw: bytes, file_size: int) -> Header:
             f"made by a newer version: container {version}, this engine reads {fmt.CONTAINER_VERSION}",
             field=fmt.KEY_VERSION,
         )
-    begin, end = opening.span(2)
-    blank = raw[:begin] + fmt.NO_DIGEST.encode() + raw[end:]
-    if fmt.sha256(blank).hexdigest().encode() != opening[2]:
+    if _digest_of(raw, opening.span(2)) != opening[2]:
         raise CoreError("the header is damaged: its digest does not match", field=fmt.KEY_HEADER)
     document = _parse(raw[fmt.LENGTH_BYTES :].rstrip(b" "), "header")
     metadata = document.pop("__metadata__")
@@ -96,6 +94,14 @@ def decode(raw: bytes, file_size: int) -> Header:
         problem = "truncated" if file_size < expected else "followed by foreign bytes"
         raise CoreError(f"{problem}: {file_size} bytes where the header declares {expected}", field="size")
     return header
+
+
+def _digest_of(raw: bytes, place: tuple[int, int]) -> bytes:
+    """Hex SHA-256 of all of `raw`, with zeros in the place where the digest itself is written."""
+    digest = fmt.sha256(raw[: place[0]])
+    digest.update(fmt.NO_DIGEST.encode())
+    digest.update(memoryview(raw)[place[1] :])
+    return digest.hexdigest().encode()
 
 
 def _layout(document: dict[str, Any], roles: Mapping[str, Role], blocks: Mapping[Role, int]) -> Layout:

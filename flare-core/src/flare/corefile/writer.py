@@ -50,12 +50,16 @@ class CoreWriter:
                 f"a header of {self._room} bytes: readers accept {fmt.MAX_HEADER_BYTES}",
                 field="header_budget_bytes",
             )
-        self._digests = bytearray(self._layout.blocks * fmt.DIGEST_BYTES)
         self._missing = {name for name, placed in self._layout.by_name.items() if placed.blocks}
         self._begun: set[str] = set()
         self._lock = threading.Lock()
         self._partial = Partial(self.path, self._room + self._layout.nbytes)
-        self._store = TensorStore(self._partial.fd, self._layout, self._room, self._digests)
+        try:
+            self._digests = bytearray(self._layout.blocks * fmt.DIGEST_BYTES)
+            self._store = TensorStore(self._partial.fd, self._layout, self._room, self._digests)
+        except BaseException:
+            self._partial.close()
+            raise
         self.tensors = self._store.tensors
 
     def write(self, name: str, payload: Payload | Iterable[Payload]) -> None:
