@@ -7,8 +7,8 @@ value. Equal logits are therefore kept or dropped together; no filter splits a t
 * top-k keeps every token not below the k-th largest of those;
 * top-p keeps every token for which the tokens strictly above it hold less than `top_p` of what is left.
 
-The cut is looked for among the `FIRST_PASS` largest logits; only when those do not decide it (flat
-distributions, wide ties, large k) are all values sorted.
+The cut is looked for among the largest logits, `PASSES` of them in turn; only when those do not decide it
+(flat distributions, wide ties, large k) are all values sorted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-FIRST_PASS = 256
+# Selecting 256 or 2048 of 49152 values takes 0.10 and 0.13 ms here, sorting all of them 1 ms.
+PASSES = (256, 2048)
 
 Row = NDArray[np.float32]
 Weights = NDArray[np.float64]
@@ -54,16 +55,19 @@ def keep(row: Row, peak: float, filters: Filters) -> tuple[NDArray[np.int64] | N
     mass = None
     if top_p and not top_k and filters.min_p <= 0.0:
         mass = float(weigh(row, peak, filters.temperature).sum())
-    largest, indices = torch.topk(torch.from_numpy(row), min(FIRST_PASS, row.size))
-    values = largest.numpy()
-    count = _count(values, values.size == row.size, peak, filters, top_k, mass)
-    if count is not None:
-        ids = np.sort(indices.numpy()[:count])
-    else:
-        values = np.sort(row)[::-1]
-        count = _count(values, True, peak, filters, top_k, mass)
-        assert count is not None, "every filter is decided over the whole vocabulary"
-        ids = np.flatnonzero(row >= values[count - 1])
+    for size in PASSES:
+        if top_k > size:
+            continue
+        largest, indices = torch.topk(torch.from_numpy(row), min(size, row.size))
+        values = largest.numpy()
+        count = _count(values, values.size == row.size, peak, filters, top_k, mass)
+        if count is not None:
+            ids = np.sort(indices.numpy()[:count])
+            return ids, weigh(row[ids], peak, filters.temperature)
+    values = -np.sort(-row)
+    count = _count(values, True, peak, filters, top_k, mass)
+    assert count is not None, "the whole vocabulary decides every filter"
+    ids = np.flatnonzero(row >= values[count - 1])
     return ids, weigh(row[ids], peak, filters.temperature)
 
 
@@ -72,7 +76,8 @@ def _count(
 ) -> int | None:
     """How many of `values` (descending) are kept, or None when values that are not listed matter.
 
-    `mass` is the weight of the whole vocabulary when only top-p needs it, else None.
+    `top_k` is at most their number, 0 for off; `mass` is the weight of the whole vocabulary when top-p is
+    the only filter, else None.
     """
     size = values.size
     count = int(np.count_nonzero(values > -np.inf))
@@ -81,16 +86,13 @@ def _count(
     if filters.min_p > 0.0:
         count = min(count, int(np.count_nonzero(weights >= filters.min_p)))
     if top_k:
-        if top_k > size:
-            return None
         count = min(count, int(np.count_nonzero(values >= values[top_k - 1])))
     if filters.top_p < 1.0:
-        if mass is None:
-            if count == size and not complete:
-                return None
-            mass = float(np.add.accumulate(weights[:count])[-1])
-        cumulative = np.add.accumulate(weights)
-        last = int(np.searchsorted(cumulative, filters.top_p * mass))
-        if last < count:
+        if mass is None and count == size and not complete:
+            return None
+        cumulative = torch.cumsum(torch.from_numpy(weights), 0).numpy()
+        total = cumulative[count - 1] if mass is None else mass
+        last = int(np.searchsorted(cumulative, filters.top_p * total))
+        if last < size:
             count = min(count, int(np.count_nonzero(values >= values[last])))
     return count if count < size or complete else None

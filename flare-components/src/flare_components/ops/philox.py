@@ -13,7 +13,7 @@ _ROUNDS = 10
 
 
 def philox4x32(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tuple[int, int, int, int]:
-    """One block: four random 32-bit words for a 128-bit counter and a 64-bit key (32-bit words, low first)."""
+    """One block: four random words for a 128-bit counter and a 64-bit key, in 32-bit words, low first."""
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(_ROUNDS):

@@ -37,6 +37,6 @@ def _start_request_fake(*operands: Tensor) -> None:
         raise ValueError(f"flare::start_request: {extents['L']} lanes, it starts one request")
 
 
-# Writes the slot's parameters, counts the whole prompt (also when a prefix of it is restored from the cache
-# afterwards: the counts are no part of a checkpoint), and resets progress: nothing consumed, drawn or pending.
+# Writes the slot's parameters, counts the whole prompt (also when a prefix of it is restored afterwards: the
+# counts are no part of a checkpoint), and resets progress: nothing is consumed, drawn or pending.
 define(f"start_request({arguments(_OPERANDS, _STATE)}) -> ()", cpu=_start_request, fake=_start_request_fake)

@@ -104,8 +104,6 @@ def check_operands(operator: str, names: Sequence[str], tensors: Sequence[Tensor
             raise ValueError(f"flare::{operator}: {name} is {tensor.dtype}, expected {dtype or 'floating'}")
         expected = [extents.setdefault(dim, size) for dim, size in zip(dims, tensor.shape, strict=False)]
         if tensor.dim() != len(dims) or expected != list(tensor.shape):
-            known = ", ".join(f"{dim}={extents[dim]}" for dim in dims if dim in extents)
-            raise ValueError(
-                f"flare::{operator}: {name} is {list(tensor.shape)}, expected [{', '.join(dims)}] with {known}"
-            )
+            wanted = ", ".join(f"{dim}={extents[dim]}" if dim in extents else dim for dim in dims)
+            raise ValueError(f"flare::{operator}: {name} is {list(tensor.shape)}, expected [{wanted}]")
     return extents
