@@ -1,9 +1,25 @@
 """Operators: importing this package registers every `torch.ops.flare.*` operator with its CPU kernel.
 
-The CPU device loads this package by the name a core states; it holds operators and kernels, no model.
+The CPU device loads this package by the name a core states, and packs constant operands with `bind`. The
+package holds operators and kernels, no model.
 """
 
 from __future__ import annotations
 
-# Sampling and request state.
-from flare_components.ops import completion, request_start, sampling, token_state  # noqa: F401
+from flare_components.ops import (  # noqa: F401  (importing registers)
+    activation,
+    attention,
+    completion,
+    linear,
+    norms,
+    paging,
+    request_start,
+    rotary,
+    rows,
+    sampling,
+    state_transfer,
+    token_state,
+)
+from flare_components.ops.binding import BoundOp, bind
+
+__all__ = ["BoundOp", "bind"]

@@ -1,0 +1,93 @@
+"""Slow, plain references of the operators: the oracle of their tests. Nothing else imports this.
+
+Every function takes the operands of the operator of its name and computes in the operands' type with FP64
+or FP32 where the operator promises it.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """`x @ weight.T + bias` in FP64."""
+    out = x.double() @ weight.double().T
+    return (out if bias is None else out + bias.double()).to(x.dtype)
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """Statistics in FP32, cast back, times weight."""
+    wide = x.float()
+    normed = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)
+    return weight * normed.to(x.dtype)
+
+
+def rotary(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    """Half rotation in FP64."""
+
+    def rotate(x: Tensor) -> Tensor:
+        a, b = x.double().chunk(2, -1)
+        turned = torch.cat((-b, a), -1)
+        out = x.double() * cos.double().unsqueeze(1) + turned * sin.double().unsqueeze(1)
+        return out.to(x.dtype)
+
+    return rotate(q), rotate(k)
+
+
+def silu_and_mul(gate_up: Tensor) -> Tensor:
+    """`silu(gate) * up` in FP64."""
+    gate, up = gate_up.double().chunk(2, -1)
+    return (gate / (1 + torch.exp(-gate)) * up).to(gate_up.dtype)
+
+
+def gather_rows(x: Tensor, index: Tensor) -> Tensor:
+    """Row by row."""
+    return torch.stack([x[i] if i >= 0 else torch.zeros_like(x[0]) for i in index.tolist()])
+
+
+def slot_mapping(page_table: Tensor, positions: Tensor, lanes: Tensor, page_tokens: int) -> Tensor:
+    """Row by row."""
+    slots = []
+    for lane, position in zip(lanes.tolist(), positions.tolist(), strict=True):
+        if lane < 0:
+            slots.append(-1)
+        else:
+            page = int(page_table[lane, position // page_tokens])
+            slots.append(page * page_tokens + position % page_tokens)
+    return torch.tensor(slots, dtype=torch.int64)
+
+
+def paged_kv_write(k: Tensor, v: Tensor, k_pages: Tensor, v_pages: Tensor, slot_mapping: Tensor) -> None:
+    """Row by row, in place."""
+    page_tokens = k_pages.shape[1]
+    for row, slot in enumerate(slot_mapping.tolist()):
+        if slot >= 0:
+            k_pages[slot // page_tokens, slot % page_tokens] = k[row]
+            v_pages[slot // page_tokens, slot % page_tokens] = v[row]
+
+
+def paged_attention(
+    q: Tensor,
+    k_pages: Tensor,
+    v_pages: Tensor,
+    page_table: Tensor,
+    query_start: Tensor,
+    context_lens: Tensor,
+    scale: float,
+) -> Tensor:
+    """Query by query and head by head, in FP64."""
+    page_tokens, kv_heads = k_pages.shape[1:3]
+    group = q.shape[1] // kv_heads
+    out = torch.zeros_like(q)
+    for lane, context in enumerate(context_lens.tolist()):
+        start, stop = query_start[lane : lane + 2].tolist()
+        for row in range(start, stop) if context else ():
+            seen = context - (stop - start) + (row - start) + 1
+            where = [(int(page_table[lane, t // page_tokens]), t % page_tokens) for t in range(seen)]
+            keys = torch.stack([k_pages[page, offset] for page, offset in where]).double()
+            values = torch.stack([v_pages[page, offset] for page, offset in where]).double()
+            for head in range(q.shape[1]):
+                scores = keys[:, head // group] @ q[row, head].double() * scale
+                out[row, head] = (torch.softmax(scores, 0) @ values[:, head // group]).to(q.dtype)
+    return out
