@@ -1,0 +1,17 @@
+"""Refusals with a code of their own; each is a `RequestError` (HTTP 400)."""
+
+from __future__ import annotations
+
+from flare.errors import RequestError
+
+
+class UnsupportedError(RequestError):
+    """The request asks for a known feature that this server, or this model, does not serve."""
+
+    code = "unsupported"
+
+
+class ContextLengthError(RequestError):
+    """Prompt, or prompt and requested output, do not fit the context; the message gives the numbers."""
+
+    code = "context_length_exceeded"

@@ -1,0 +1,71 @@
+"""Prompts: from messages, text or token ids to the token ids a request starts with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from flare.contract import TemplateKind
+from flare.errors import CoreError, RequestError
+from flare.frontend.assets import FrontendAssets
+from flare.frontend.errors import UnsupportedError
+from flare.frontend.messages import normalize_messages
+from flare.frontend.template import ChatTemplate
+from flare.frontend.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """Token ids, never empty, and the text they came from (None when they were given)."""
+
+    tokens: tuple[int, ...]
+    text: str | None
+
+
+class Prompts:
+    """Makes prompts for one core. CPU-heavy for long input, safe to use from several threads.
+
+    Raises CoreError when the core's assets cannot be used.
+    """
+
+    def __init__(self, assets: FrontendAssets) -> None:
+        frontend = assets.frontend
+        bos = frontend.special_tokens.get("bos_token") if frontend.add_bos else None
+        if frontend.add_bos and bos is None:
+            raise CoreError("add_bos without a bos_token", field="frontend.special_tokens")
+        self.tokenizer = Tokenizer(assets.tokenizer, bos)
+        self._vocab_size = frontend.vocab_size
+        self._template: ChatTemplate | None = None
+        if frontend.template_kind is TemplateKind.JINJA:
+            if assets.template is None:
+                raise CoreError("the core has no chat template", field="frontend.template_asset")
+            self._template = ChatTemplate(assets.template, frontend.special_tokens)
+
+    def from_messages(self, messages: Sequence[Any]) -> Prompt:
+        """The prompt for the assistant's next message. Raises RequestError, UnsupportedError."""
+        if self._template is None:
+            raise UnsupportedError(
+                "this model has no chat template; use /v1/completions with a prompt", field="messages"
+            )
+        text = self._template.render(normalize_messages(messages))
+        return _prompt(self.tokenizer.encode(text), text, "messages")
+
+    def from_text(self, text: str, where: str = "prompt") -> Prompt:
+        """The prompt `text`, after the beginning-of-sequence token where the model wants one."""
+        return _prompt(self.tokenizer.encode_prompt(text), text, where)
+
+    def from_tokens(self, tokens: Sequence[int], where: str = "prompt") -> Prompt:
+        """The prompt `tokens`, as they are. Raises RequestError for ids outside the vocabulary."""
+        for index, token in enumerate(tokens):
+            if not 0 <= token < self._vocab_size:
+                raise RequestError(
+                    f"{where}[{index}] is {token}, not a token id below {self._vocab_size}", field=where
+                )
+        return _prompt(tokens, None, where)
+
+
+def _prompt(tokens: Sequence[int], text: str | None, where: str) -> Prompt:
+    if not tokens:
+        raise RequestError(f"{where} is empty: there is no token to continue from", field=where)
+    return Prompt(tuple(tokens), text)

@@ -1,0 +1,54 @@
+"""Text to token ids and back, on a `tokenizer.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tokenizers
+
+from flare.errors import CoreError
+
+
+class Tokenizer:
+    """Wraps a `tokenizers.Tokenizer`. Safe to use from several threads.
+
+    Post-processors never add tokens here: a chat template writes its own control tokens, and a plain prompt
+    gets a leading `bos` id only when the caller passes one.
+
+    Raises CoreError when `data` is not a `tokenizer.json`.
+    """
+
+    def __init__(self, data: bytes, bos: str | None = None) -> None:
+        try:
+            self._backend = tokenizers.Tokenizer.from_buffer(data)
+        except Exception as error:  # the library raises bare Exception
+            raise CoreError(
+                f"the tokenizer cannot be read: {error}", field="frontend.tokenizer_asset"
+            ) from None
+        self._backend.no_truncation()
+        self._backend.no_padding()
+        self._bos: tuple[int, ...] = ()
+        if bos is not None:
+            token = self._backend.token_to_id(bos)
+            if token is None:
+                raise CoreError(f"the tokenizer has no token {bos!r}", field="frontend.special_tokens")
+            self._bos = (token,)
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of `text`; control tokens written out in it become their ids."""
+        ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
+        return ids
+
+    def encode_prompt(self, text: str) -> list[int]:
+        """`encode`, after the beginning-of-sequence token where the model wants one."""
+        return [*self._bos, *self.encode(text)]
+
+    def decode(self, tokens: Sequence[int], skip_special: bool = True) -> str:
+        """Text of `tokens`; U+FFFD stands for bytes that are not UTF-8. Unknown ids have no text."""
+        text: str = self._backend.decode(tokens, skip_special_tokens=skip_special)
+        return text
+
+    def piece(self, token: int) -> str | None:
+        """The vocabulary entry of `token` as stored, or None for ids without one."""
+        piece: str | None = self._backend.id_to_token(token)
+        return piece

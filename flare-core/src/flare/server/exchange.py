@@ -1,0 +1,93 @@
+"""One HTTP request and its response, seen from the ASGI channel."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+
+from starlette.types import Message, Receive, Scope, Send
+
+from flare.server.errors import RETRY_AFTER_SECONDS, error_body, error_event, status_of
+from flare.server.wire import json_bytes
+
+_SANE_ID = re.compile(r"[\x21-\x7e]{1,128}")
+
+
+def request_id_of(scope: Scope) -> str:
+    """The client's `x-request-id` when it is short printable ASCII, otherwise a new one."""
+    for name, value in scope["headers"]:
+        if name == b"x-request-id":
+            text: str = value.decode("latin-1")
+            if _SANE_ID.fullmatch(text):
+                return text
+    return f"req-{secrets.token_hex(12)}"
+
+
+class Inbox:
+    """The request side. The application reads the body through `receive`; behind its end only the
+    disconnect is left, which `disconnected` waits for and every later `receive` reports."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._body_read = asyncio.Event()
+        self.gone = asyncio.Event()
+
+    async def receive(self) -> Message:
+        """ASGI receive for the application."""
+        if self._body_read.is_set():
+            await self.gone.wait()
+            return {"type": "http.disconnect"}
+        message = await self._receive()
+        if message["type"] == "http.disconnect":
+            self.gone.set()
+        elif not message.get("more_body", False):
+            self._body_read.set()
+        return message
+
+    async def disconnected(self) -> None:
+        """Return when the client is gone, at any time after the body was read."""
+        await self._body_read.wait()
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.gone.set()
+
+
+class Outbox:
+    """The response side: adds `x-request-id`, knows how far the response is, and can end it with an error."""
+
+    def __init__(self, send: Send, request_id: str) -> None:
+        self._send = send
+        self._header = (b"x-request-id", request_id.encode("ascii"))
+        self._streams_events = False
+        self.started = False
+        self.complete = False
+
+    async def send(self, message: Message) -> None:
+        """ASGI send for the application."""
+        if message["type"] == "http.response.start":
+            self.started = True
+            headers = [*message.get("headers", ()), self._header]
+            self._streams_events = any(
+                name == b"content-type" and value.startswith(b"text/event-stream") for name, value in headers
+            )
+            message = {**message, "headers": headers}
+        elif message["type"] == "http.response.body" and not message.get("more_body", False):
+            self.complete = True
+        await self._send(message)
+
+    async def fail(self, error: Exception) -> None:
+        """End the response with `error`: as a response of its own, as the last event of an open stream, or
+        not at all when it is complete already."""
+        if self.complete:
+            return
+        if self.started:
+            body = error_event(error) if self._streams_events else b""
+        else:
+            body = json_bytes(error_body(error))
+            status = status_of(error)
+            headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+            if status == 503:
+                headers.append((b"retry-after", b"%d" % RETRY_AFTER_SECONDS))
+            await self.send({"type": "http.response.start", "status": status, "headers": headers})
+        await self.send({"type": "http.response.body", "body": body, "more_body": False})

@@ -1,0 +1,178 @@
+"""From a validated body to the sequences that the engine runs. CPU-heavy: runs on preparation threads."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import asdict, dataclass
+from typing import Any, cast
+
+from flare.engine.messages import Sampling, Submit
+from flare.errors import RequestError
+from flare.frontend import (
+    FrontendAssets,
+    Prompt,
+    Prompts,
+    SamplingPolicy,
+    SamplingRequest,
+    TextOutput,
+    UnsupportedError,
+    choice_seed,
+    resolve_logit_bias,
+)
+from flare.server.body import parse_body
+from flare.server.choices import Choice
+from flare.server.errors import HTTPError
+from flare.server.limits import output_limit
+from flare.server.requests import MOST_CHOICES, ChatRequest, CompletionRequest, GenerationRequest
+from flare.server.settings import ServerSettings
+from flare.server.unserved import refuse_unserved
+
+_SAMPLING_FIELDS = tuple(SamplingRequest.__dataclass_fields__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One request, ready for admission. `choices` are ordered by index: all choices of the first prompt
+    first. `logprobs`: whether they are part of the response. `ignored` names body fields without a
+    meaning here."""
+
+    id: str
+    choices: list[Choice]
+    stream: bool
+    include_usage: bool
+    continuous_usage: bool
+    logprobs: bool
+    ignored: list[str]
+
+
+class JobFactory:
+    """Makes jobs for one core. Safe to use from several threads."""
+
+    def __init__(self, model_name: str, assets: FrontendAssets, settings: ServerSettings) -> None:
+        self._model_name = model_name
+        self._frontend = assets.frontend
+        self._prompts = Prompts(assets)
+        self._policy = SamplingPolicy(assets.frontend.default_sampling, settings.zero_temperature)
+        self.tokenizer = self._prompts.tokenizer
+
+    def chat(self, body: bytes, context: int) -> Job:
+        """A chat request, for requests of at most `context` tokens. Raises RequestError, HTTPError."""
+        request = parse_body(ChatRequest, body)
+        ignored = self._check(request)
+        if request.top_logprobs and not request.logprobs:
+            raise RequestError("top_logprobs needs logprobs: true", field="top_logprobs")
+        if request.max_completion_tokens is not None:
+            request.max_tokens = request.max_completion_tokens
+        logprobs = (request.top_logprobs or 0) if request.logprobs else None
+        prompts = [self._prompts.from_messages(request.messages)]
+        return self._job("chatcmpl-", request, prompts, context, logprobs, ignored, echo=False)
+
+    def completion(self, body: bytes, context: int) -> Job:
+        """A completion request. Raises RequestError, HTTPError."""
+        request = parse_body(CompletionRequest, body)
+        ignored = self._check(request)
+        if request.echo and request.logprobs is not None:
+            raise UnsupportedError("echo with logprobs is not supported by this server", field="echo")
+        prompts = self._completion_prompts(request.prompt)
+        echo = bool(request.echo)
+        return self._job("cmpl-", request, prompts, context, request.logprobs, ignored, echo)
+
+    def check_model(self, name: str | None) -> None:
+        """Raises HTTPError 404 unless `name` is the served model; absent means the served one."""
+        if name is not None and name != self._model_name:
+            raise HTTPError(
+                404,
+                f"the model {name!r} does not exist; this server serves {self._model_name!r}",
+                code="model_not_found",
+                field="model",
+            )
+
+    def _check(self, request: GenerationRequest) -> list[str]:
+        self.check_model(request.model)
+        if request.stream_options is not None and not request.stream:
+            raise RequestError("stream_options needs stream: true", field="stream_options")
+        return refuse_unserved(request.model_extra or {}, request.n or 1)
+
+    def _completion_prompts(self, prompt: str | list[Any]) -> list[Prompt]:
+        if isinstance(prompt, str):
+            return [self._prompts.from_text(prompt)]
+        if prompt and all(type(item) is int for item in prompt):
+            return [self._prompts.from_tokens(prompt)]
+        prompts: list[Prompt] = []
+        for index, item in enumerate(prompt):
+            where = f"prompt[{index}]"
+            if isinstance(item, str):
+                prompts.append(self._prompts.from_text(item, where))
+            elif isinstance(item, list) and all(type(token) is int for token in item):
+                prompts.append(self._prompts.from_tokens(cast("list[int]", item), where))
+            else:
+                raise RequestError(f"{where} must be a string or a list of token ids", field=where)
+        if not prompts:
+            raise RequestError("prompt must not be an empty list", field="prompt")
+        return prompts
+
+    def _job(
+        self,
+        prefix: str,
+        request: GenerationRequest,
+        prompts: list[Prompt],
+        context: int,
+        logprobs: int | None,
+        ignored: list[str],
+        echo: bool,
+    ) -> Job:
+        n = request.n or 1
+        if len(prompts) * n > MOST_CHOICES:
+            raise RequestError(
+                f"{len(prompts)} prompts with n={n} are more than {MOST_CHOICES} choices", field="n"
+            )
+        job_id = prefix + secrets.token_hex(16)
+        asked = {name: getattr(request, name) for name in _SAMPLING_FIELDS}
+        parameters = asdict(self._policy.resolve(SamplingRequest(**asked)))
+        bias = resolve_logit_bias(request.logit_bias or {}, self._frontend.vocab_size)
+        stop_token_ids = self._stop_token_ids(request)
+        choices: list[Choice] = []
+        for prompt in prompts:
+            shown = self._echo(prompt) if echo else ""
+            max_tokens = output_limit(request, len(prompt.tokens), context)
+            for number in range(n):
+                index = len(choices)
+                submit = Submit(
+                    request_id=f"{job_id}-{index}",
+                    prompt=prompt.tokens,
+                    sampling=Sampling(**parameters, seed=choice_seed(request.seed, number), logit_bias=bias),
+                    max_tokens=max_tokens,
+                    min_tokens=request.min_tokens or 0,
+                    stop_token_ids=stop_token_ids,
+                    logprobs=logprobs,
+                )
+                output = TextOutput(
+                    self.tokenizer, request.stop or (), stop_token_ids, request.min_tokens or 0
+                )
+                choices.append(Choice(index, submit, output, echo=shown, first=number == 0))
+        options = request.stream_options
+        return Job(
+            id=job_id,
+            choices=choices,
+            stream=bool(request.stream),
+            include_usage=bool(options and options.include_usage),
+            continuous_usage=bool(options and options.continuous_usage_stats),
+            logprobs=logprobs is not None,
+            ignored=ignored,
+        )
+
+    def _echo(self, prompt: Prompt) -> str:
+        if prompt.text is not None:
+            return prompt.text
+        return self.tokenizer.decode(prompt.tokens, skip_special=False)
+
+    def _stop_token_ids(self, request: GenerationRequest) -> tuple[int, ...]:
+        asked = request.stop_token_ids or ()
+        for token in asked:
+            if not 0 <= token < self._frontend.vocab_size:
+                raise RequestError(
+                    f"stop_token_ids: {token} is not a token id below {self._frontend.vocab_size}",
+                    field="stop_token_ids",
+                )
+        end = () if request.ignore_eos else self._frontend.eos_token_ids
+        return tuple(sorted({*asked, *end}))

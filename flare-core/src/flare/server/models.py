@@ -1,0 +1,36 @@
+"""`/v1/models`: the one served model."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from fastapi import FastAPI
+
+from flare.engine.interface import EngineClient
+from flare.server.jobs import JobFactory
+
+
+def add_model_routes(app: FastAPI, model_name: str, jobs: JobFactory, engine: EngineClient) -> None:
+    """List and retrieve (https://platform.openai.com/docs/api-reference/models). `max_model_len`, in tokens,
+    is vLLM's name for the context; null until the engine is ready."""
+    created = int(time.time())
+
+    def model() -> dict[str, Any]:
+        ready = engine.ready
+        return {
+            "id": model_name,
+            "object": "model",
+            "created": created,
+            "owned_by": "flare",
+            "max_model_len": None if ready is None else ready.context,
+        }
+
+    @app.get("/v1/models")
+    async def list_models() -> dict[str, Any]:
+        return {"object": "list", "data": [model()]}
+
+    @app.get("/v1/models/{name:path}")
+    async def retrieve_model(name: str) -> dict[str, Any]:
+        jobs.check_model(name)
+        return model()

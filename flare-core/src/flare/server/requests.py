@@ -1,0 +1,83 @@
+"""Bodies of the generation endpoints. Shapes follow the OpenAI API; sampling extras follow vLLM.
+
+Fields that are not declared here are kept: `flare.server.unserved` refuses the ones that would change the
+answer, the rest is ignored with a log line.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+MOST_CHOICES = 128
+MOST_STOPS = 16
+
+Count = Annotated[int, Field(ge=0)]
+Choices = Annotated[int, Field(ge=1, le=MOST_CHOICES)]
+Alternatives = Annotated[int, Field(ge=0, le=20)]
+
+
+class StreamOptions(BaseModel):
+    """`continuous_usage_stats` puts the usage so far into every chunk, as in vLLM."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
+
+
+class GenerationRequest(BaseModel):
+    """What both endpoints share. Every field may be null, which is the same as absent."""
+
+    model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
+
+    model: str | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    n: Choices | None = None
+    max_tokens: Count | None = None
+    min_tokens: Count | None = None
+    ignore_eos: bool | None = None
+    stop: list[str] | None = None
+    stop_token_ids: list[int] | None = None
+    seed: int | None = None
+    temperature: float | None = None
+    top_k: Annotated[int, Field(lt=1 << 31)] | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+
+    @field_validator("stop", mode="before")
+    @classmethod
+    def _stop_list(cls, stop: Any) -> Any:
+        return [stop] if isinstance(stop, str) else stop
+
+    @field_validator("stop")
+    @classmethod
+    def _stop_strings(cls, stop: list[str] | None) -> list[str] | None:
+        if stop is not None and len(stop) > MOST_STOPS:
+            raise ValueError(f"at most {MOST_STOPS} stop strings are taken, got {len(stop)}")
+        if stop is not None and not all(stop):
+            raise ValueError("a stop string must not be empty")
+        return stop
+
+
+class ChatRequest(GenerationRequest):
+    """`POST /v1/chat/completions`. Messages: see `flare.frontend.normalize_messages`."""
+
+    messages: list[Any]
+    max_completion_tokens: Count | None = None
+    logprobs: bool | None = None
+    top_logprobs: Alternatives | None = None
+
+
+class CompletionRequest(GenerationRequest):
+    """`POST /v1/completions`. `prompt`: a string, a list of token ids, or a list of either."""
+
+    prompt: str | list[Any]
+    echo: bool | None = None
+    logprobs: Alternatives | None = None

@@ -1,0 +1,78 @@
+"""Generation responses, whole or as an event stream."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from flare.engine.interface import EngineClient
+from flare.errors import FlareError
+from flare.server.choices import Choice, Delta
+from flare.server.errors import error_event, public_error
+from flare.server.formats import Format
+from flare.server.group import Group
+from flare.server.jobs import Job
+
+logger = logging.getLogger("flare.server")
+
+
+async def generate(request: Request, engine: EngineClient, job: Job, form: Format) -> Response:
+    """Run `job`. The response exists once the first choice is admitted: a refusal before it is an HTTP error
+    (RequestError, UnavailableError, ExecutionError as of `EngineClient.submit`)."""
+    group = await request.state.resources.enter_async_context(Group(engine, job.choices))
+    await group.start()
+    if job.stream:
+        return EventStream(_events(group, form), request.state.request_id)
+    return Response(form.body(await _collect(group, job)), media_type="application/json")
+
+
+async def _events(group: Group, form: Format) -> AsyncIterator[bytes]:
+    async for choice, delta in group.deltas():
+        yield form.chunks(choice, delta)
+    yield form.end()
+
+
+async def _collect(group: Group, job: Job) -> list[tuple[Choice, Delta]]:
+    results = [(choice, Delta("", [])) for choice in job.choices]
+    pieces: list[list[str]] = [[] for _ in job.choices]
+    async for choice, delta in group.deltas():
+        result = results[choice.index][1]
+        pieces[choice.index].append(delta.text)
+        result.scored.extend(delta.scored)
+        result.finish_reason = delta.finish_reason
+    for (_, result), texts in zip(results, pieces, strict=True):
+        result.text = "".join(texts)
+    return results
+
+
+class EventStream(Response):
+    """Server-sent events. Headers go out at once; a failure while streaming becomes the last event, without
+    the `[DONE]` of a stream that went well."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, events: AsyncIterator[bytes], request_id: str) -> None:
+        super().__init__(headers={"cache-control": "no-cache", "x-accel-buffering": "no"})
+        del self.headers["content-length"]
+        self._events = events
+        self._request_id = request_id
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        last = b""
+        try:
+            async for data in self._events:
+                await send({"type": "http.response.body", "body": data, "more_body": True})
+        except Exception as error:
+            bug = None if isinstance(error, FlareError) else error
+            code = public_error(error).code
+            logger.error(
+                "request %s: failed while streaming: %s: %s", self._request_id, code, error, exc_info=bug
+            )
+            last = error_event(error)
+        await send({"type": "http.response.body", "body": last, "more_body": False})

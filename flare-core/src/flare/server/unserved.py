@@ -1,0 +1,67 @@
+"""Known parameters that are not served: refused by name whenever they would change the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from flare.frontend import UnsupportedError
+
+_NOTHING: tuple[Any, ...] = (None, False, "", [], {})
+
+_NEUTRAL: dict[str, tuple[Any, ...]] = {
+    # Tools and output formats.
+    "tools": (),
+    "functions": (),
+    "tool_choice": ("none", "auto"),
+    "function_call": ("none", "auto"),
+    "response_format": ({"type": "text"},),
+    "modalities": (["text"],),
+    "audio": (),
+    "prediction": (),
+    "web_search_options": (),
+    "reasoning_effort": ("none",),
+    "structured_outputs": (),
+    "guided_json": (),
+    "guided_regex": (),
+    "guided_choice": (),
+    "guided_grammar": (),
+    # Prompts and templates.
+    "suffix": (),
+    "chat_template": (),
+    "chat_template_kwargs": (),
+    "documents": (),
+    "add_generation_prompt": (True,),
+    "continue_final_message": (),
+    "truncate_prompt_tokens": (),
+    "prompt_logprobs": (),
+    # Decoding.
+    "best_of": (1,),
+    "use_beam_search": (),
+    "logits_processors": (),
+    "allowed_token_ids": (),
+    "bad_words": (),
+    "include_stop_str_in_output": (),
+    "skip_special_tokens": (True,),
+    "return_token_ids": (),
+}
+
+
+def refuse_unserved(extra: Mapping[str, Any], n: int) -> list[str]:
+    """Raises UnsupportedError naming the first field of `extra` that asks for a feature which is not served.
+    Returns the names of the fields that are ignored."""
+    without_tools = extra.get("tool_choice") == "none"
+    ignored: list[str] = []
+    for name, value in extra.items():
+        if name not in _NEUTRAL:
+            ignored.append(name)
+        elif (name == "tools" and without_tools) or (name == "best_of" and value == n):
+            continue
+        elif not _among(value, (*_NOTHING, *_NEUTRAL[name])):
+            raise UnsupportedError(f"{name} is not supported by this server", field=name)
+    return ignored
+
+
+def _among(value: Any, neutral: tuple[Any, ...]) -> bool:
+    # 0 == False and 1 == True: a number is only neutral as a number.
+    return any(type(value) is type(item) and value == item for item in neutral)
