@@ -68,9 +68,8 @@ def test_concurrent_streams_match_the_oracle():
             assert client.ready.ledger["pages"] > 0
             assert 0 < client.ready.ready_seconds < 30
             prompts = {f"r{i}": tuple(range(i, i + 3 + 9 * i)) for i in range(7)}
-            generations = [
-                await asyncio.create_task(client.submit(request(n, prompt=p))) for n, p in prompts.items()
-            ]
+            submits = [asyncio.create_task(client.submit(request(n, prompt=p))) for n, p in prompts.items()]
+            generations = await asyncio.gather(*submits)
             results = await asyncio.gather(*(collect(generation) for generation in generations))
             for prompt, (tokens, end) in zip(prompts.values(), results, strict=True):
                 assert tokens == oracle(prompt, 11, 20)
@@ -104,12 +103,13 @@ def test_cancel_ends_the_stream_and_frees_everything():
     async def main():
         async with running(delay_ms=2) as client:
             generation = await client.submit(request("a", max_tokens=200))
-            async for event in generation:
-                generation.cancel()
-                generation.cancel()
-            assert isinstance(event, Finished)
-            assert event.reason == "cancelled"
-            assert event.output_tokens < 200
+            events = aiter(generation)
+            seen = len((await anext(events)).tokens)
+            generation.cancel()
+            generation.cancel()
+            tokens, end = await collect(events)
+            assert end.reason == "cancelled"
+            assert seen + len(tokens) == end.output_tokens < 200
             stats = await baseline(client)
             assert stats.free_slots == 4
 

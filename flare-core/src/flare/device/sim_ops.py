@@ -137,7 +137,7 @@ def consume(
 
     tokens i32[N]; query_start i32[L+1], or None for one token per lane; slots, live_rows i32[L]; per slot:
     finished, consumed i32[S], tables i32[S, MP]; pages i64[P, page_tokens]; per row: recurrent, counter,
-    hidden i64[R]. A finished slot is left alone.
+    hidden i64[R]. A finished slot is left alone. Raises RuntimeError for a write to the null page or row.
     """
     page_tokens = pages.shape[1]
     starts = range(len(slots) + 1) if query_start is None else query_start.tolist()
@@ -149,6 +149,8 @@ def consume(
         table = tables[slot]
         for token in tokens[starts[lane] : starts[lane + 1]].tolist():
             page = table[count // page_tokens]
+            if page <= 0 or row <= 0:
+                raise RuntimeError(f"slot {slot} writes page {page} and row {row}; number 0 is for padding")
             pages[page, count % page_tokens] = signed(mix(token * 0x10001 + count))
             state = signed(mix((state ^ token) & _MASK))
             count += 1

@@ -15,11 +15,11 @@ DEFAULT_LOADER = "flare.engine.loading:load_core"
 
 def load_core(path: str, threads: int | None) -> Device:
     """Open the core file at `path` and load it onto the device it was prepared for. Raises CoreError."""
-    from flare.corefile import CoreReader
+    from flare.corefile import CoreReader, read_contract
     from flare.device import load_device
 
     reader = CoreReader(path)
-    return load_device(reader.contract, reader, threads=threads)
+    return load_device(read_contract(reader), reader, threads=threads)
 
 
 def resolve_loader(name: str) -> Loader:

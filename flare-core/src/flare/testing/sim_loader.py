@@ -10,6 +10,8 @@ import json
 import time
 from dataclasses import asdict
 
+import msgspec
+
 from flare.device.base import Device
 from flare.device.sim import SimDevice, SimOptions
 from flare.errors import CoreError
@@ -45,13 +47,11 @@ def load(description: str, threads: int | None) -> Device:
     time.sleep(wanted["load_s"])
     if wanted["load_error"] is not None:
         raise CoreError(wanted["load_error"], field="identity")
-    model = {
-        key: tuple(value) if isinstance(value, list) else value for key, value in wanted["model"].items()
-    }
+    model = msgspec.convert(wanted["model"], HashModel)
     delay_s = wanted["delay_ms"] / 1e3
     options = SimOptions(
         max_frames=wanted["max_frames"],
         delay_s=(lambda frame, program: delay_s) if delay_s else None,
         fail_at=wanted["fail_at"],
     )
-    return SimDevice(HashModel(**model).build(), options)
+    return SimDevice(model.build(), options)

@@ -1,0 +1,145 @@
+"""An engine on the sim device whose every stream is compared with the oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+from flare.contract import Record, Region
+from flare.device.sim import SimDevice, SimOptions
+from flare.engine.loop import Engine
+from flare.engine.messages import Admitted, Event, Failed, Finished, Rejected, Sampling, Submit, Tokens
+from flare.scheduler import Settings
+from flare.testing.hash_model import HashModel
+from flare.testing.hash_oracle import oracle
+from flare.testing.image import CoreImage
+
+
+@cache
+def image(model: HashModel) -> CoreImage:
+    return model.build()
+
+
+def request(
+    name: str,
+    prompt: tuple[int, ...] = (5, 6, 7),
+    max_tokens: int = 8,
+    stops: tuple[int, ...] = (),
+    min_tokens: int = 0,
+    seed: int = 11,
+) -> Submit:
+    return Submit(
+        request_id=name,
+        prompt=prompt,
+        sampling=Sampling(temperature=1.0, seed=seed),
+        max_tokens=max_tokens,
+        min_tokens=min_tokens,
+        stop_token_ids=stops,
+    )
+
+
+class Harness:
+    """Freed pages and rows are poisoned at once, after checking that nothing in flight can touch them."""
+
+    def __init__(
+        self,
+        model: HashModel,
+        *,
+        max_frames: int = 2,
+        settings: Settings | None = None,
+        delay_s: Callable[[int, str], float] | None = None,
+        fail_at: int | None = None,
+        corrupt: dict[int, dict[Record, int]] | None = None,
+    ) -> None:
+        self.model = model
+        self.device = SimDevice(
+            image(model),
+            SimOptions(max_frames=max_frames, delay_s=delay_s, fail_at=fail_at, corrupt=corrupt or {}),
+        )
+        self.events: list[Event] = []
+        self.requests: dict[str, Submit] = {}
+        self.engine = Engine(self.device, self.events.append, settings)
+        scheduler = self.engine.scheduler
+        self.scheduler = scheduler
+        scheduler.pages.on_free = self._pages_freed
+        scheduler.slots.on_free = self._slots_freed
+        self.idle_pages, self.idle_slots = scheduler.pages.free, scheduler.slots.free
+
+    def submit(self, submit: Submit) -> None:
+        self.requests[submit.request_id] = submit
+        self.engine.submit(submit)
+
+    def run(self) -> None:
+        """Step until idle."""
+        while self.engine.step():
+            pass
+
+    def output(self, name: str) -> list[int]:
+        return [
+            token
+            for event in self.events
+            if isinstance(event, Tokens) and event.request_id == name
+            for token in event.tokens
+        ]
+
+    def end(self, name: str) -> Finished | Rejected | Failed | None:
+        ends = [
+            event
+            for event in self.events
+            if isinstance(event, Finished | Rejected | Failed) and event.request_id == name
+        ]
+        assert len(ends) <= 1, ends
+        return ends[0] if ends else None
+
+    def admissions(self) -> list[str]:
+        return [event.request_id for event in self.events if isinstance(event, Admitted)]
+
+    def expected(self, name: str) -> list[int]:
+        submit = self.requests[name]
+        return oracle(
+            submit.prompt,
+            submit.sampling.seed,
+            min(submit.max_tokens, self.model.context - len(submit.prompt)),
+            submit.stop_token_ids,
+            submit.min_tokens,
+            self.model.vocab_size,
+        )
+
+    def check(self) -> None:
+        """Every stream so far is right, and when idle everything is free."""
+        for name, submit in self.requests.items():
+            output, expected, end = self.output(name), self.expected(name), self.end(name)
+            match end:
+                case Finished(reason="cancelled") | None:
+                    assert output == expected[: len(output)], name
+                case Finished():
+                    assert output == expected, name
+                    stopped = output[-1] in submit.stop_token_ids
+                    assert end.reason == ("stop" if stopped else "length")
+                    assert end.stop_token == (output[-1] if stopped else None)
+                    assert end.output_tokens == len(output)
+                    assert end.prompt_tokens == len(submit.prompt)
+                case _:
+                    assert output == [], name
+        if self.engine.idle:
+            assert self.scheduler.pages.free == self.idle_pages
+            assert self.scheduler.slots.free == self.idle_slots
+            assert all(self.end(name) is not None for name in self.requests)
+
+    def close(self) -> None:
+        self.engine.close()
+
+    def in_flight(self):
+        """Requests of submitted programs, once per lane."""
+        return [lane.request for plan, _ in self.engine._in_flight for lane in plan.lanes]
+
+    def _pages_freed(self, pages) -> None:
+        for live in self.in_flight():
+            assert not set(live.pages) & set(pages), "a page is freed under a frame in flight"
+        self.device.poison(Region.PAGES, self.device.contract.page.nbytes, pages)
+
+    def _slots_freed(self, slots) -> None:
+        for live in self.in_flight():
+            assert live.slot.index not in slots, "a slot is freed under a frame in flight"
+        rows = [self.device.contract.capacities.live_row(slot) for slot in slots]
+        self.device.poison(Region.ROWS, self.device.contract.row.nbytes, rows)

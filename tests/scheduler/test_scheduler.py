@@ -1,0 +1,328 @@
+"""Plans: order of work, budgets, frames, reservations, and progress in every state."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from flare.contract import FinishCode, ProgramKind, Status
+from flare.errors import ExecutionError
+from flare.scheduler import LaneRecord, Plan, Scheduler, Settings
+from flare.testing.hash_model import HashModel
+
+START, PREFILL, DECODE = ProgramKind.START, ProgramKind.PREFILL, ProgramKind.DECODE
+
+
+@dataclass
+class Bias:
+    logit_bias: tuple = ()
+
+
+@dataclass
+class Spec:
+    request_id: str
+    prompt: tuple[int, ...] = (1, 2, 3)
+    max_tokens: int = 5
+    min_tokens: int = 0
+    stop_token_ids: tuple[int, ...] = ()
+    logprobs: int | None = None
+    sampling: Bias = field(default_factory=Bias)
+
+
+class Log:
+    """A listener that writes down what it hears."""
+
+    def __init__(self):
+        self.lines: list[tuple] = []
+
+    def admitted(self, request):
+        self.lines.append(("admitted", request.id))
+
+    def drew(self, request, record):
+        self.lines.append(("drew", request.id, *record.tokens))
+
+    def finished(self, request, reason):
+        self.lines.append(("finished", request.id, reason))
+
+    def failed(self, request, message):
+        self.lines.append(("failed", request.id, message))
+
+
+def scheduler(model: HashModel | None = None, max_frames: int = 1, **settings) -> tuple[Scheduler, Log]:
+    log = Log()
+    contract = (model or HashModel()).build().contract
+    return Scheduler(contract, log, Settings(**settings), max_frames), log
+
+
+def answer(plan: Plan, token: int = 9, **changes) -> list[LaneRecord]:
+    """What a faithful device reports. `token` is drawn by every sampling lane."""
+    if not plan.program.completion:
+        return []
+    records = []
+    for lane in plan.lanes:
+        request = lane.request
+        tokens = [token] if lane.sample else []
+        generated = request.generated + len(tokens)
+        finished = FinishCode.LIVE
+        if tokens and token in request.stop_tokens:
+            finished = FinishCode.STOP_TOKEN
+        elif generated >= request.max_tokens:
+            finished = FinishCode.LENGTH
+        records.append(
+            LaneRecord(
+                status=Status.OK,
+                slot=request.slot.index,
+                epoch=request.slot.epoch,
+                tokens=tokens,
+                finished=finished,
+                consumed=lane.consumed + lane.length,
+                generated=generated,
+            )
+        )
+    padding = LaneRecord(Status.PADDING, 0, 0, [], 0, 0, 0)
+    records += [padding] * (plan.program.lanes - len(records))
+    for name, value in changes.items():
+        setattr(records[0], name, value)
+    return records
+
+
+def trace(plan: Plan) -> tuple:
+    return (plan.program.name, *(lane.request.id for lane in plan.lanes))
+
+
+def run(s: Scheduler, count: int = 10**6) -> list[tuple]:
+    """Plan and complete one frame at a time; the trace."""
+    seen = []
+    while len(seen) < count and (plan := s.plan()) is not None:
+        seen.append(trace(plan))
+        s.complete(plan, answer(plan), 0.0)
+    return seen
+
+
+def test_one_request_from_start_to_length():
+    s, log = scheduler()
+    assert s.submit(Spec("a", prompt=tuple(range(30)), max_tokens=3)) is None
+    assert run(s) == [
+        ("start", "a"),
+        ("prefill_16", "a"),
+        ("prefill_16", "a"),
+        ("decode_1", "a"),
+        ("decode_1", "a"),
+    ]
+    drew = ("drew", "a", 9)
+    assert log.lines == [("admitted", "a"), drew, drew, drew, ("finished", "a", "length")]
+    assert s.pages.free == s.pages.total
+    assert s.slots.free == 4
+    assert s.free_rows == 6
+
+
+def test_a_stop_token_ends_the_request():
+    s, log = scheduler()
+    s.submit(Spec("a", stop_token_ids=(4, 9)))
+    run(s)
+    assert log.lines == [("admitted", "a"), ("drew", "a", 9), ("finished", "a", "stop")]
+
+
+def test_chunks_and_decode_batches_alternate_while_streams_run():
+    s, _ = scheduler()
+    s.submit(Spec("a", max_tokens=20))
+    run(s, 4)
+    s.submit(Spec("b", prompt=tuple(range(40)), max_tokens=8))
+    s.submit(Spec("c", prompt=tuple(range(9)), max_tokens=8))
+    assert run(s, 11) == [
+        ("start", "b"),
+        ("prefill_16", "b"),
+        ("decode_1", "a"),
+        ("prefill_16", "b"),
+        ("decode_1", "a"),
+        ("prefill_8", "b"),
+        ("decode_2", "a", "b"),
+        ("start", "c"),
+        ("prefill_16", "c"),  # 9 tokens: 210 us padded against 130 + 90 for 8 and 4
+        ("decode_4", "a", "b", "c"),
+        ("decode_4", "a", "b", "c"),
+    ]
+
+
+def test_the_inter_token_budget_bounds_the_chunk_only_while_streams_run():
+    # A decode step is expected to take 110 us, chunks of 4, 8 and 16 tokens 90, 130 and 210 us.
+    s, _ = scheduler(inter_token_ms=0.25)
+    s.submit(Spec("a", max_tokens=20))
+    assert run(s, 3)[1] == ("prefill_4", "a")
+    s.submit(Spec("b", prompt=tuple(range(16))))
+    assert [name for name, *_ in run(s, 4)] == ["start", "prefill_8", "decode_1", "prefill_8"]
+    s, _ = scheduler(inter_token_ms=0.25)
+    s.submit(Spec("b", prompt=tuple(range(16))))
+    assert run(s, 2)[1] == ("prefill_16", "b")
+
+
+def test_the_smallest_sufficient_decode_program_is_used():
+    s, _ = scheduler()
+    for name in "abc":
+        s.submit(Spec(name, max_tokens=10))
+    names = [name for name, *_ in run(s)]
+    assert {"decode_1", "decode_2", "decode_4"} == {name for name in names if name.startswith("decode")}
+
+
+def test_two_frames_queue_a_whole_request_behind_itself():
+    s, _ = scheduler(max_frames=2)
+    s.submit(Spec("a", max_tokens=3))
+    start, prefill = s.plan(), s.plan()
+    assert (trace(start), trace(prefill)) == (("start", "a"), ("prefill_4", "a"))
+    assert s.plan() is None
+    s.complete(start, [], 0.0)
+    first = s.plan()
+    assert trace(first) == ("decode_1", "a")
+    s.complete(prefill, answer(prefill), 0.0)
+    second = s.plan()
+    assert second.lanes[0].consumed == 4
+    s.complete(first, answer(first), 0.0)
+    assert s.plan() is None  # three tokens are drawn or on their way: nothing is submitted in vain
+    assert s.in_flight == 1
+    s.complete(second, answer(second), 0.0)
+    assert s.pages.free == s.pages.total
+
+
+def test_host_fed_tokens_allow_one_frame():
+    s, _ = scheduler(HashModel(host_fed=True), max_frames=2)
+    s.submit(Spec("a"))
+    assert s.plan() is not None
+    assert s.plan() is None
+
+
+def test_a_stop_in_flight_keeps_blocks_until_the_next_frame_is_done():
+    s, log = scheduler(max_frames=2)
+    s.submit(Spec("a", stop_token_ids=(9,), max_tokens=9))
+    start, prefill = s.plan(), s.plan()
+    s.complete(start, [], 0.0)
+    ahead = s.plan()
+    s.complete(prefill, answer(prefill), 0.0)
+    assert log.lines[-1] == ("finished", "a", "stop")
+    assert (s.running, s.slots.free) == (0, 3)
+    silent = answer(ahead, tokens=[], finished=FinishCode.STOP_TOKEN)
+    s.complete(ahead, silent, 0.0)
+    assert (s.slots.free, s.pages.free) == (4, s.pages.total)
+    assert log.lines[-1] == ("finished", "a", "stop")
+
+
+def test_a_token_after_the_device_had_finished_is_an_error():
+    s, _ = scheduler(max_frames=2)
+    s.submit(Spec("a", stop_token_ids=(9,), max_tokens=9))
+    start, prefill = s.plan(), s.plan()
+    s.complete(start, [], 0.0)
+    ahead = s.plan()
+    s.complete(prefill, answer(prefill), 0.0)
+    with pytest.raises(ExecutionError, match="after the slot had finished"):
+        s.complete(ahead, answer(ahead), 0.0)
+
+
+def test_tokens_of_a_cancelled_request_are_dropped():
+    s, log = scheduler(max_frames=2)
+    s.submit(Spec("a"))
+    start, prefill = s.plan(), s.plan()
+    assert s.cancel("a")
+    assert not s.cancel("a")
+    assert log.lines[-1] == ("finished", "a", "cancelled")
+    assert s.slots.free == 3
+    s.complete(start, [], 0.0)
+    s.complete(prefill, answer(prefill), 0.0)
+    assert log.lines[-1] == ("finished", "a", "cancelled")
+    assert s.slots.free == 4
+    assert s.plan() is None
+
+
+def test_a_rejected_record_changes_nothing():
+    s, log = scheduler(HashModel(concurrency=2, decode_lanes=(2,)))
+    s.submit(Spec("a"))
+    s.submit(Spec("b"))
+    while (plan := s.plan()).program.kind is not DECODE or len(plan.lanes) < 2:
+        s.complete(plan, answer(plan), 0.0)
+    before = list(log.lines)
+    records = answer(plan)
+    records[1].epoch += 1  # lane 0 is fine
+    with pytest.raises(ExecutionError, match="lane 1"):
+        s.complete(plan, records, 0.0)
+    assert log.lines == before
+    assert s.in_flight == 1
+    with pytest.raises(ExecutionError, match="0 records for 2 lanes"):
+        s.complete(plan, [], 0.0)
+
+
+def test_reservations_hold_prompt_and_output():
+    # 16 pages of 4 tokens, one of them null.
+    s, log = scheduler(HashModel(context=40, pages=16))
+    s.submit(Spec("a", prompt=(1,) * 21, max_tokens=16))  # 37 tokens: 10 pages
+    assert s.pages.free == 5
+    s.submit(Spec("b", prompt=(1,) * 10, max_tokens=11))  # 21 tokens: 6 pages
+    s.submit(Spec("c", prompt=(1,) * 10, max_tokens=10))  # 20 tokens: 5 pages
+    assert [line for line in log.lines if line[0] == "admitted"] == [("admitted", "a"), ("admitted", "c")]
+    run(s)
+    assert ("finished", "b", "length") in log.lines
+
+
+def test_output_is_bounded_by_the_context():
+    s, log = scheduler(HashModel(context=40))
+    s.submit(Spec("a", prompt=(1,) * 38, max_tokens=1000))
+    run(s)
+    assert log.lines == [("admitted", "a"), ("drew", "a", 9), ("drew", "a", 9), ("finished", "a", "length")]
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        (Spec("x", prompt=()), "invalid_request"),
+        (Spec("x", prompt=(1, 97)), "invalid_request"),
+        (Spec("x", prompt=(-1,)), "invalid_request"),
+        (Spec("x", max_tokens=0), "invalid_request"),
+        (Spec("x", logprobs=0), "invalid_request"),
+        (Spec("x", prompt=(1,) * 64), "context_exceeded"),
+        (Spec("x", stop_token_ids=(1, 2, 3, 4, 5)), "capacity_exceeded"),
+        (Spec("x", sampling=Bias(((1, 2.0),))), "capacity_exceeded"),
+        (Spec("taken"), "invalid_request"),
+    ],
+)
+def test_what_can_never_be_served_is_refused(spec, reason):
+    s, log = scheduler()
+    s.submit(Spec("taken"))
+    assert s.submit(spec).reason == reason
+    assert log.lines == [("admitted", "taken")]
+
+
+def test_the_waiting_queue_is_bounded_and_cancelling_makes_room():
+    s, log = scheduler(HashModel(concurrency=1, decode_lanes=(1,)), max_waiting=2)
+    for name in "abc":
+        assert s.submit(Spec(name)) is None
+    assert s.submit(Spec("d")).reason == "queue_full"
+    assert (s.running, s.waiting) == (1, 2)
+    assert s.cancel("b")
+    assert s.submit(Spec("d")) is None
+    run(s)
+    assert [line[1] for line in log.lines if line[0] == "admitted"] == ["a", "c", "d"]
+
+
+def test_a_large_request_is_not_starved_by_a_stream_of_small_ones():
+    s, log = scheduler(HashModel(context=40, pages=12), max_passes=3)
+    s.submit(Spec("first", prompt=(1,) * 4, max_tokens=4))
+    s.submit(Spec("large", prompt=(1,) * 20, max_tokens=20))
+    count = 0
+    while ("admitted", "large") not in log.lines:
+        count += 1
+        s.submit(Spec(f"small{count}", prompt=(1,) * 4, max_tokens=4))
+        run(s, 1)
+        assert count < 100
+    admitted = [line[1] for line in log.lines if line[0] == "admitted"]
+    assert admitted.index("large") == 4  # the first, and three that passed it
+
+
+def test_abandon_ends_everything():
+    s, _ = scheduler(HashModel(concurrency=1, decode_lanes=(1,)))
+    s.submit(Spec("a"))
+    s.submit(Spec("b"))
+    assert [request.id for request in s.abandon()] == ["a", "b"]
+    assert (s.running, s.waiting, s.plan()) == (0, 0, None)
+
+
+def test_settings_are_checked():
+    with pytest.raises(ValueError, match="impossible"):
+        Settings(max_waiting=0)
+    with pytest.raises(ValueError, match="impossible"):
+        Settings(inter_token_ms=0.0)
