@@ -15,8 +15,8 @@ _SPECIAL = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "pad
 def read_tokenizer(file: GgufFile) -> bytes:
     """Byte-level BPE over single digits, as SmolLM's own `tokenizer.json` has it.
 
-    Bytes that are no token of the vocabulary (six control characters, and two that start characters of
-    the private planes) produce nothing, as they do there.
+    Bytes that are no token of the vocabulary (six control characters, and the two that start characters
+    of the unassigned planes 4 to 11) produce nothing, as they do there.
 
     Raises: CheckpointError when the metadata describe another kind of tokenizer.
     """
