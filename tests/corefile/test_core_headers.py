@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from safetensors.numpy import save_file
 
 from flare.contract import DType
 from flare.corefile import CoreReader, CoreWriter, Role, TensorSpec
+from flare.corefile.header import seal
 from flare.errors import CapacityError, CoreError
 
 Document = dict[str, Any]
@@ -31,6 +33,10 @@ def test_a_checkpoint_is_not_a_core(tmp_path: Path) -> None:
     save_file({"w": np.zeros(4, np.float32)}, tmp_path / "model.safetensors", {"format": "pt"})
     with pytest.raises(CoreError, match="not a runtime core"):
         CoreReader(tmp_path / "model.safetensors")
+
+
+def test_a_header_length_beyond_reason_is_not_believed(tmp_path: Path) -> None:
+    refuse(tmp_path / "other", (2**62).to_bytes(8, "little") + b"{" * 64, "not a safetensors file")
 
 
 @pytest.mark.parametrize("raw", [b"GGUF\3\0\0\0" + b"\0" * 64, b"PK\3\4" + b"x" * 64, b"\0" * 64, b"{" * 64])
@@ -92,7 +98,9 @@ IMPOSSIBLE: dict[str, tuple[Callable[[Document], object], str, str]] = {
     "misaligned": (shift("weights/norm", 4), "misaligned", "weights/norm"),
     "overlap": (shift("weights/norm", -64), "overlaps", "weights/norm"),
     "hole": (lambda d: d.pop("pad/0000"), "hole", "weights/scale"),
-    "large pad": (rename("weights/embed", "pad/9999"), "not a pad", "pad/9999"),
+    "typed pad": (rename("weights/norm", "pad/9999"), "not a pad", "pad/9999"),
+    "large pad": (rename("table/ngrams", "pad/9999"), "not a pad", "pad/9999"),
+    "rank": (entry("weights/f8", shape=[33] + [1] * 64), "list of sizes", "weights/f8"),
     "climbing name": (rename("weights/norm", "../../etc/passwd"), "not a tensor name", "name"),
     "absolute name": (rename("weights/norm", "/etc/passwd"), "not a tensor name", "name"),
     "reserved name": (rename("weights/norm", "checksum/other"), "reserved", "checksum/other"),
@@ -130,6 +138,29 @@ def test_a_role_without_tensor_is_refused(tmp_path: Path, core_bytes: bytes) -> 
         document["__metadata__"]["flare.roles"] = json.dumps(roles)
 
     assert refuse(tmp_path / "c", forge(core_bytes, add), "not in the file").field == "asset/gone"
+
+
+def test_checksums_that_do_not_end_the_file_are_refused(tmp_path: Path, core_bytes: bytes) -> None:
+    document, data = split(core_bytes)
+    end = document["checksum/sha256"]["data_offsets"][1]
+    document["pad/9999"] = {"dtype": "U8", "shape": [64], "data_offsets": [end, end + 64]}
+    text = json.dumps(document, separators=(",", ":")).encode()
+    raw = forge_text(core_bytes, text, data + bytes(64))
+    assert refuse(tmp_path / "c", raw, "do not end the file").field == "checksum/sha256"
+
+
+def test_data_off_a_page_is_refused(tmp_path: Path, core_bytes: bytes) -> None:
+    document, data = split(core_bytes)
+    document["__metadata__"]["flare.header"] = "0" * 64
+    text = json.dumps(document, separators=(",", ":")).encode()
+    refuse(tmp_path / "c", seal(text, len(core_bytes) - len(data) + 64) + data, "not on a page")
+
+
+def test_a_refused_file_is_closed(tmp_path: Path, core_bytes: bytes) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        refuse(tmp_path / "c", core_bytes[:-1], "truncated")
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_a_key_that_occurs_twice_is_refused(tmp_path: Path, core_bytes: bytes) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -48,6 +49,24 @@ def test_a_killed_writer_leaves_no_destination_and_the_next_one_cleans_up(tmp_pa
     assert len(list(tmp_path.iterdir())) == 1
     write_core(target)
     assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_file_taken_for_stale_before_it_was_locked_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flock, taken = fcntl.flock, []
+
+    def late(fd: int, operation: int) -> None:
+        if operation == fcntl.LOCK_EX and not taken:
+            taken.append(os.readlink(f"/proc/self/fd/{fd}"))
+            os.unlink(taken[0])
+        flock(fd, operation)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    write_core(tmp_path / "c")
+    assert taken
+    with CoreReader(tmp_path / "c") as reader:
+        assert reader.verify() == ()
 
 
 def test_an_existing_core_stays_until_the_new_one_is_complete(core: Path) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NoReturn
+from typing import Any
 
 from flare.contract import DType
 from flare.corefile import format as fmt
+from flare.corefile import json_text
 from flare.corefile.layout import Layout, Placed, Span, alignment
 from flare.corefile.tensor import Role, TensorSpec, check_name
 from flare.errors import CoreError
@@ -42,14 +42,14 @@ def encode(layout: Layout, contract_json: str, checksums: bytes) -> bytes:
         fmt.KEY_VERSION: str(fmt.CONTAINER_VERSION),
         fmt.KEY_HEADER: fmt.NO_DIGEST,
         fmt.KEY_CHECKSUMS: checksums.hex(),
-        fmt.KEY_BLOCKS: _dump(blocks),
-        fmt.KEY_ROLES: _dump(roles),
+        fmt.KEY_BLOCKS: json_text.dump(blocks),
+        fmt.KEY_ROLES: json_text.dump(roles),
         fmt.KEY_CONTRACT: contract_json,
     }
     document: dict[str, Any] = {"__metadata__": metadata}
     for name, dtype, shape, begin, end in sorted(layout.entries(), key=lambda entry: (entry[3], entry[4])):
         document[name] = {"dtype": dtype.value, "shape": shape, "data_offsets": (begin, end)}
-    return _dump(document).encode()
+    return json_text.dump(document).encode()
 
 
 def seal(text: bytes, room: int) -> bytes:
@@ -76,7 +76,7 @@ def decode(raw: bytes, file_size: int) -> Header:
         )
     if _digest_of(raw, opening.span(2)) != opening[2]:
         raise CoreError("the header is damaged: its digest does not match", field=fmt.KEY_HEADER)
-    document = _parse(raw[fmt.LENGTH_BYTES :].rstrip(b" "), "header")
+    document = json_text.parse(raw[fmt.LENGTH_BYTES :].rstrip(b" "), "header")
     metadata = document.pop("__metadata__")
     for key in fmt.METADATA_KEYS:
         if not isinstance(metadata, dict) or not isinstance(metadata.get(key), str):
@@ -165,7 +165,7 @@ def _sizes(name: str, value: Any) -> tuple[int, ...]:
 
 def _roles(text: str) -> dict[str, Role]:
     roles: dict[str, Role] = {}
-    for role, names in _parse(text, fmt.KEY_ROLES).items():
+    for role, names in json_text.parse(text, fmt.KEY_ROLES).items():
         if role not in list(Role) or not isinstance(names, list):
             raise CoreError(f"{role!r} is not a role", field=fmt.KEY_ROLES)
         for name in names:
@@ -176,7 +176,7 @@ def _roles(text: str) -> dict[str, Role]:
 
 
 def _blocks(text: str) -> dict[Role, int]:
-    sizes = _parse(text, fmt.KEY_BLOCKS)
+    sizes = json_text.parse(text, fmt.KEY_BLOCKS)
     for role in Role:
         if type(size := sizes.get(role.value)) is not int or not MIN_BLOCK <= size <= MAX_BLOCK:
             raise CoreError(f"no usable block size for role {role}: {size!r}", field=fmt.KEY_BLOCKS)
@@ -191,26 +191,3 @@ def _digest(text: str) -> bytes:
     if len(digest) != fmt.DIGEST_BYTES:
         raise CoreError("not a SHA-256 digest", field=fmt.KEY_CHECKSUMS)
     return digest
-
-
-def _dump(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-
-
-def _parse(text: bytes | str, field: str) -> dict[str, Any]:
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        table = dict(pairs)
-        if len(table) != len(pairs):
-            raise ValueError("a key occurs twice")
-        return table
-
-    def refuse(constant: str) -> NoReturn:
-        raise ValueError(f"{constant} is not JSON")
-
-    try:
-        value = json.loads(text, object_pairs_hook=unique, parse_constant=refuse)
-    except (ValueError, RecursionError) as error:
-        raise CoreError(f"{field} is not JSON: {error}", field=field) from error
-    if not isinstance(value, dict):
-        raise CoreError(f"{field} is not a JSON object", field=field)
-    return value
