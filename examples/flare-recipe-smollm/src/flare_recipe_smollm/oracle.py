@@ -29,9 +29,9 @@ class LlamaOracle:
         return model
 
     def tiny_checkpoint(self, directory: Path, *, seed: int = 0) -> Path:
-        """Two layers, 64 wide, 256 byte-level tokens; written in the hub's format."""
+        """Two layers, 64 wide, 256 byte-level tokens and three special ones; written in the hub's format."""
         config = LlamaConfig(
-            vocab_size=258,
+            vocab_size=259,
             hidden_size=64,
             intermediate_size=96,
             num_hidden_layers=2,
@@ -66,11 +66,11 @@ _TEMPLATE = (
 def _byte_tokenizer() -> bytes:
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
+    special = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {symbol: index + 2 for index, symbol in enumerate(alphabet)}
-    special = [AddedToken(text, special=True) for text in ("<|im_end|>", "<|im_start|>")]
-    tokenizer = Tokenizer(models.BPE(vocab={"<|im_end|>": 0, "<|im_start|>": 1, **vocabulary}, merges=[]))
+    vocabulary = {symbol: index for index, symbol in enumerate((*special, *alphabet))}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens(special)
+    tokenizer.add_special_tokens([AddedToken(text, special=True) for text in special])
     return tokenizer.to_str().encode()

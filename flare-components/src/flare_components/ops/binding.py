@@ -34,7 +34,8 @@ def bind(
     """Specialise operator `name` ("flare::linear"), or None when nothing is gained.
 
     args: the operands; what is not constant may be None. constant: whether an operand's contents never
-    change. cache: owned by the loaded core; binding one weight again reuses its packed copy.
+    change. cache: owned by the loaded core; binding one weight again reuses its packed copy,
+    which is found by the weight's address, so weights stay allocated until the last call with this cache.
     """
     if name.partition(".")[0] != "flare::linear" or not constant[1]:
         return None
@@ -60,7 +61,7 @@ def _packable(weight: Tensor) -> bool:
     if weight.dtype == torch.bfloat16:
         supported: bool = torch.ops.mkldnn._is_mkldnn_bf16_supported()
         return supported
-    return weight.dtype == torch.float32 and torch.backends.mkldnn.is_available()
+    return bool(weight.dtype == torch.float32 and torch.backends.mkldnn.is_available())
 
 
 def _packed_linear(packed: Tensor, fixed_bias: Tensor | None, staging: Tensor) -> Callable[..., Tensor]:

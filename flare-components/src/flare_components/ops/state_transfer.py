@@ -37,11 +37,17 @@ def _nothing(*_: Tensor) -> None:
 
 
 # blocks u8[n, bytes]; source, destination i32[k]; a negative index copies nothing.
-define("copy_blocks(Tensor(a!) blocks, Tensor source, Tensor destination) -> ()", cpu=_copy_blocks, fake=_nothing)
+define(
+    "copy_blocks(Tensor(a!) blocks, Tensor source, Tensor destination) -> ()", cpu=_copy_blocks, fake=_nothing
+)
 # target [n, ...], index i32[k], values [k, ...]; a negative index writes nothing.
 define("scatter_rows(Tensor(a!) target, Tensor index, Tensor values) -> ()", cpu=_scatter_rows, fake=_nothing)
 # page_table i32[S, MP], slots i32[1], row i32[MP].
-define("set_page_table(Tensor(a!) page_table, Tensor slots, Tensor row) -> ()", cpu=_set_page_table, fake=_nothing)
+define(
+    "set_page_table(Tensor(a!) page_table, Tensor slots, Tensor row) -> ()",
+    cpu=_set_page_table,
+    fake=_nothing,
+)
 # updates i32[L, 2]: (logical page, physical page), logical -1 for no update.
 define(
     "extend_page_table(Tensor(a!) page_table, Tensor slots, Tensor updates) -> ()",

@@ -7,11 +7,11 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from flare.contract import CompletionField, ValueSource
+from flare.contract import BufferView, CompletionField, ValueSource
 
 from flare_components.ops.sampling import READS as SAMPLER_READS
 from flare_components.serving.batch import Batch, Forward, ModelState
-from flare_components.serving.module import ProgramModule
+from flare_components.serving.module import ProgramModule, Registered
 from flare_components.serving.storage import Storage
 
 S = ValueSource
@@ -32,17 +32,20 @@ class GeneratingProgram(ProgramModule):
         self.model = model
         self.request = self.place_all("state", storage.request)
         self.completion = storage.completion(lanes)
-        self.report = {b.field: self.place(f"completion_{b.field.value}", b.view) for b in self.completion}
-        self.saved_hidden = self.place("saved_hidden", storage.saved_hidden)
-        self.state = ModelState(
-            pages={
-                name: [self.place(f"pages_{name}_{i}", view) for i, view in enumerate(views)]
-                for name, views in storage.pages.items()
-            },
-            rows={
-                name: [self.place(f"rows_{name}_{i}", view) for i, view in enumerate(views)]
-                for name, views in storage.rows.items()
-            },
+        self.report = self.place_all("completion", {b.field: b.view for b in self.completion})
+        self.place("saved_hidden", storage.saved_hidden)
+        self.pages = {name: self._layers("pages", name, views) for name, views in storage.pages.items()}
+        self.rows = {name: self._layers("rows", name, views) for name, views in storage.rows.items()}
+
+    def _layers(self, region: str, scheme: str, views: tuple[BufferView, ...]) -> Registered[int]:
+        return self.place_all(f"{region}_{scheme}", dict(enumerate(views)))
+
+    @property
+    def state(self) -> ModelState:
+        """Views of every cache scheme, by layer."""
+        return ModelState(
+            pages={name: list(layers.values()) for name, layers in self.pages.items()},
+            rows={name: list(layers.values()) for name, layers in self.rows.items()},
         )
 
     @property

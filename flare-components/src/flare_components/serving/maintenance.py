@@ -40,7 +40,7 @@ class StartProgram(ProgramModule):
     def __init__(self, storage: Storage) -> None:
         super().__init__(storage.shape(1, 1).bind(self.SOURCES))
         self.request = self.place_all("state", storage.request)
-        self.row_blocks = self.place("row_blocks", storage.row_blocks)
+        self.place("row_blocks", storage.row_blocks)
 
     def forward(self) -> None:
         u, r = self.upload, self.request
@@ -72,9 +72,9 @@ class TransferProgram(ProgramModule):
 
     def __init__(self, storage: Storage) -> None:
         super().__init__(storage.shape(1, 1).bind(self.SOURCES))
-        self.consumed = self.place("state_consumed", storage.request["consumed"])
-        self.row_blocks = self.place("row_blocks", storage.row_blocks)
-        self.page_blocks = self.place("page_blocks", storage.page_blocks)
+        self.place("consumed", storage.request["consumed"])
+        self.place("row_blocks", storage.row_blocks)
+        self.place("page_blocks", storage.page_blocks)
 
     def forward(self) -> None:
         u = self.upload

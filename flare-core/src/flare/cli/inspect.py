@@ -21,10 +21,10 @@ def inspect(
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole contract as JSON.")] = False,
 ) -> None:
     """Show capacities, geometry, programs, memory ledger, identity, retained and replaced modules."""
-    from flare.corefile import CoreReader, core_digest, totals
+    from flare.corefile import CoreReader, core_digest, read_contract, totals
 
     with CoreReader(core) as reader:
-        contract = reader.contract
+        contract = read_contract(reader)
         digest = core_digest(reader)
         roles = {role.value: total.nbytes for role, total in totals(reader).items()}
     if as_json:

@@ -17,7 +17,10 @@ def simplify(graph: fx.Graph) -> None:
             continue
         if node.target is aten._assert_tensor_metadata.default:
             graph.erase_node(node)
-        elif node.target in _ALIASES or _is_identity_cast(node) or _is_idle_dropout(node):
+            continue
+        if node.target is aten.to.device:
+            _forget_device(node)
+        if node.target in _ALIASES or _is_identity_cast(node) or _is_idle_dropout(node):
             node.replace_all_uses_with(node.args[0])
             graph.erase_node(node)
         elif node.target is aten.linear.default and _is_matrix(node.args[0]):
@@ -25,6 +28,13 @@ def simplify(graph: fx.Graph) -> None:
     _fuse_residual_norms(graph)
     graph.eliminate_dead_code(is_impure_node=_is_impure)
     graph.lint()
+
+
+def _forget_device(node: fx.Node) -> None:
+    # A program runs on one device: only the type conversion is left.
+    source, _, dtype = node.args[:3]
+    node.target = aten.to.dtype
+    node.args = (source, dtype)
 
 
 def _is_impure(node: fx.Node) -> bool:

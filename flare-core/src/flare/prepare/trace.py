@@ -27,7 +27,7 @@ class TraceError(RuntimeError):
 
 def trace(definition: ProgramDefinition) -> OperatorList:
     """Trace `definition.module` and encode it. Raises TraceError naming program and node."""
-    with torch.no_grad():
+    with torch.no_grad(), torch.device("meta"):
         exported = torch.export.export(definition.module, (), strict=False)
     signature = exported.graph_signature
     placeholders = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
@@ -100,7 +100,12 @@ class _Encoder:
         if name not in self.operator_index:
             self.operator_index[name] = len(self.operators)
             self.operators.append(Operator(name=name, schema_text=str(schema)))
-        results = max(len(schema.returns), 0)
+        results = len(schema.returns)
+        if results == 1 and isinstance(node.meta["val"], list | tuple):
+            # One returned list: every element is a temporary of its own.
+            results = len(node.meta["val"])
+            if results == 1:
+                raise self._error(node, "a list of one tensor is not told apart from a tensor")
         out = tuple(range(self.temporaries, self.temporaries + results))
         self.temporaries += results
         if results == 1:
