@@ -26,3 +26,9 @@ def test_listing_the_installed_recipes() -> None:
     loaded = modules_after("from flare.recipes import discover\nassert discover().find_model('smollm2-135m')")
     assert "flare_recipe_smollm" in loaded
     assert not loaded & HEAVY
+
+
+def test_choosing_a_checkpoint_source() -> None:
+    loaded = modules_after("from flare.prepare.sources import resolve_checkpoint")
+    assert "rich" not in loaded  # nothing is shown before there is something to show
+    assert not loaded & HEAVY
