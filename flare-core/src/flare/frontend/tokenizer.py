@@ -36,7 +36,8 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Token ids of `text`; control tokens written out in it become their ids."""
-        ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
+        # The batch form lets other Python threads run meanwhile; the single form does not.
+        ids: list[int] = self._backend.encode_batch_fast([text], add_special_tokens=False)[0].ids
         return ids
 
     def encode_prompt(self, text: str) -> list[int]:

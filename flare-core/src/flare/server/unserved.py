@@ -7,8 +7,9 @@ from typing import Any
 
 from flare.frontend import UnsupportedError
 
-_NOTHING: tuple[Any, ...] = (None, False, "", [], {})
+_OFF: tuple[Any, ...] = (None, False, "", [], {})
 
+# Values that ask for nothing, besides the ones of `_OFF`.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     # Tools and output formats.
     "tools": (),
@@ -31,7 +32,6 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "chat_template": (),
     "chat_template_kwargs": (),
     "documents": (),
-    "add_generation_prompt": (True,),
     "continue_final_message": (),
     "truncate_prompt_tokens": (),
     "prompt_logprobs": (),
@@ -42,9 +42,10 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "allowed_token_ids": (),
     "bad_words": (),
     "include_stop_str_in_output": (),
-    "skip_special_tokens": (True,),
     "return_token_ids": (),
 }
+
+_ON_BY_DEFAULT = ("add_generation_prompt", "skip_special_tokens")
 
 
 def refuse_unserved(extra: Mapping[str, Any], n: int) -> list[str]:
@@ -53,11 +54,16 @@ def refuse_unserved(extra: Mapping[str, Any], n: int) -> list[str]:
     without_tools = extra.get("tool_choice") == "none"
     ignored: list[str] = []
     for name, value in extra.items():
-        if name not in _NEUTRAL:
+        if name in _ON_BY_DEFAULT:
+            neutral: tuple[Any, ...] = (None, True)
+        elif name in _NEUTRAL:
+            neutral = (*_OFF, *_NEUTRAL[name])
+        else:
             ignored.append(name)
-        elif (name == "tools" and without_tools) or (name == "best_of" and value == n):
             continue
-        elif not _among(value, (*_NOTHING, *_NEUTRAL[name])):
+        if (name == "tools" and without_tools) or (name == "best_of" and value == n):
+            continue
+        if not _among(value, neutral):
             raise UnsupportedError(f"{name} is not supported by this server", field=name)
     return ignored
 

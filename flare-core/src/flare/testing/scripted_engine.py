@@ -18,7 +18,8 @@ class Script:
     `tokens` are drawn in order and then repeated until the request's limit; drawing ends at a stop token of
     the request, except before `min_tokens`. `batch` tokens per event, `delay` seconds before each event,
     `admission_delay` seconds before admission. `refusal` is raised instead of admitting. After `fail_after`
-    tokens the request fails. `cached` is reported as cached prompt tokens, `logprob` and `top` for each token.
+    tokens the request fails. `cached` is reported as cached prompt tokens, `logprob` and `top` for every
+    token.
     """
 
     tokens: Sequence[int]
