@@ -240,7 +240,7 @@ def _command(core: str, endpoint: str, options: EngineOptions) -> list[str]:
 def _rejection(event: Rejected) -> FlareError:
     if event.reason in ("queue_full", "shutting_down"):
         return UnavailableError(event.message)
-    return RequestError(event.message, field=event.reason)
+    return RequestError(event.message)
 
 
 def _load_error(event: LoadFailed) -> FlareError:
