@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from flare.prepare.checkpoint import Assets, Checkpoint
-from flare.prepare.checkpoint_gguf import GgufFile
-from flare.prepare.checkpoint_mapped import MappedCheckpoint
-from flare.prepare.checkpoint_safetensors import SafetensorsCheckpoint
-from flare.prepare.tensor_map import TensorMap, TensorRule
-from flare.prepare.tensor_transforms import PairsToHalves
+from flare.prepare import (
+    Assets,
+    Checkpoint,
+    GgufFile,
+    MappedCheckpoint,
+    PairsToHalves,
+    SafetensorsCheckpoint,
+    TensorMap,
+    TensorRule,
+)
 from flare.recipes import LocalCheckpoint
 from flare_recipe_smollm.gguf_config import read_config
 from flare_recipe_smollm.gguf_tokenizer import read_special_tokens, read_tokenizer

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from flare.prepare import CheckpointError
-from flare.prepare.checkpoint_gguf import GgufFile
+from flare.prepare import CheckpointError, GgufFile
 
 ARCHITECTURE = "llama"
 

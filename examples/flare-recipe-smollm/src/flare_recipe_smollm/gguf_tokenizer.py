@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from flare.prepare import CheckpointError
-from flare.prepare.checkpoint_gguf import GgufFile
+from flare.prepare import CheckpointError, GgufFile
 
 _CONTROL = 3  # GGUF token type: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 _NORMAL = 1

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from flare.prepare import Checkpoint, CheckpointError, TensorMap
 from transformers import LlamaConfig
 
+from flare.prepare import Checkpoint, CheckpointError, TensorMap
+from flare.recipes import LocalCheckpoint
 from flare_recipe_smollm.checkpoint import open_checkpoint
 
 _REQUIRED = (
@@ -24,7 +25,7 @@ _REQUIRED = (
 class LlamaLoader:
     """The loader part of the recipe; sees Hugging Face tensor names whatever the file format."""
 
-    def open(self, path: Path) -> Checkpoint:
+    def open(self, path: Path | LocalCheckpoint) -> Checkpoint:
         """Open a directory with safetensors, or a GGUF file."""
         return open_checkpoint(path)
 
@@ -46,7 +47,10 @@ class LlamaLoader:
             "model.embed_tokens.weight": ("model.embed_tokens.weight",),
             "model.norm.weight": ("model.norm.weight",),
         }
-        if not config.tie_word_embeddings:
+        ignored: dict[str, str] = {}
+        if config.tie_word_embeddings:
+            ignored["lm_head.weight"] = "tied to the embedding; some files store it twice"
+        else:
             sources["lm_head.weight"] = ("lm_head.weight",)
         for index in range(config.num_hidden_layers):
             layer = f"model.layers.{index}"
@@ -60,4 +64,4 @@ class LlamaLoader:
             )
             for name in ("mlp.down_proj", "input_layernorm", "post_attention_layernorm"):
                 sources[f"{layer}.{name}.weight"] = (f"{layer}.{name}.weight",)
-        return TensorMap.rows(sources)
+        return TensorMap.rows(sources, ignored)

@@ -5,12 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from flare.contract import DType
-from flare.recipes import BuiltModel
-from flare.prepare import serving_dtype
-from flare_components.modules import PackedGatedMLP, PagedAttention, RMSNorm
-from flare_components.modules.attention import PagedContext
-from flare_components.serving import Batch, ModelState
 from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.models.llama.modeling_llama import (
@@ -21,6 +15,13 @@ from transformers.models.llama.modeling_llama import (
     LlamaRMSNorm,
     LlamaRotaryEmbedding,
 )
+
+from flare.contract import DType
+from flare.prepare import serving_dtype
+from flare.recipes import BuiltModel
+from flare_components.modules import PackedGatedMLP, PagedAttention, RMSNorm
+from flare_components.modules.attention import PagedContext
+from flare_components.serving import Batch, ModelState
 
 
 class ServedLlama(nn.Module):

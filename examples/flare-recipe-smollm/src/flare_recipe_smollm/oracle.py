@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 
 import torch
-from flare.contract import DType
-from flare.prepare import Checkpoint, serving_dtype
 from safetensors.torch import save_file
 from transformers import LlamaConfig, LlamaForCausalLM
+
+from flare.contract import DType
+from flare.prepare import Checkpoint, serving_dtype
 
 
 class LlamaOracle:

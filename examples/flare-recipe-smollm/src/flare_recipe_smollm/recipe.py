@@ -8,7 +8,6 @@ from flare.contract import DefaultSampling, DType, PagedScheme, Range, SamplingR
 from flare.contract.schemes import CacheScheme
 from flare.recipes import Recipe
 from flare_components.serving import compose
-
 from flare_recipe_smollm.frontend import SmolLMFrontend
 from flare_recipe_smollm.loader import LlamaLoader
 from flare_recipe_smollm.model import LlamaReplacements, head_dim

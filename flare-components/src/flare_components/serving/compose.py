@@ -6,10 +6,9 @@ import importlib.metadata
 
 from torch import nn
 
+import flare_components.ops  # noqa: F401  (registers flare::*, which tracing needs)
 from flare.contract import BufferView, OperatorLibrary, PendingTokens, ProgramKind
 from flare.prepare import BufferLayout, ProgramDefinition, ProgramSet, ServingPlan
-
-import flare_components.ops  # noqa: F401  (registers flare::*, which tracing needs)
 from flare_components.serving.generation import (
     DecodeProgram,
     GeneratingProgram,

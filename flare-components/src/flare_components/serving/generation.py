@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from flare.contract import BufferView, CompletionField, ValueSource
-
 from flare_components.ops.sampling import READS as SAMPLER_READS
 from flare_components.serving.batch import Batch, Forward, ModelState
 from flare_components.serving.module import ProgramModule, Registered

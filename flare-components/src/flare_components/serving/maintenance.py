@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 
 from flare.contract import ValueSource
-
 from flare_components.ops.request_state import PARAMETERS, PROGRESS
 from flare_components.serving.module import ProgramModule
 from flare_components.serving.storage import Storage

@@ -5,7 +5,6 @@ from __future__ import annotations
 from flare.contract import BufferView, Capacities, DType, Region
 from flare.device.torch_types import CONTRACT_DTYPES
 from flare.prepare import BufferLayout
-
 from flare_components.ops.request_state import PARAMETERS, PROGRESS
 
 

@@ -9,7 +9,6 @@ from flare.contract import BufferView, CompletionBinding, CompletionField, DType
 from flare.contract.geometry import BlockGeometry
 from flare.contract.schemes import CacheScheme, GroupedScheme, SavedHiddenScheme
 from flare.prepare import BufferLayout, ServingPlan, Window
-
 from flare_components.serving.request_state import place_request_state
 from flare_components.serving.uploads import UploadShape
 

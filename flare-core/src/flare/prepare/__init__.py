@@ -11,45 +11,69 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from flare.errors import CapacityError, CheckpointError
-    from flare.prepare.checkpoint import Checkpoint, TensorInfo
+    from flare.prepare.checkpoint import Assets, Checkpoint, TensorInfo
+    from flare.prepare.checkpoint_gguf import GgufFile
+    from flare.prepare.checkpoint_mapped import MappedCheckpoint
+    from flare.prepare.checkpoint_safetensors import SafetensorsCheckpoint
     from flare.prepare.definition import ProgramDefinition, ProgramSet
     from flare.prepare.layout import BufferLayout, Window
     from flare.prepare.plan import CapacityRequest, ServingPlan
-    from flare.prepare.tensor_map import TensorMap
+    from flare.prepare.progress import Progress
+    from flare.prepare.sources import resolve_checkpoint
+    from flare.prepare.tensor_map import TensorMap, TensorRule
+    from flare.prepare.tensor_transforms import ConcatRows, PairsToHalves
     from flare.prepare.trace import TraceError, meta_tensor
     from flare.prepare.weights import serving_dtype
 
 _HOME = {
+    "Assets": "flare.prepare.checkpoint",
     "BufferLayout": "flare.prepare.layout",
     "CapacityError": "flare.errors",
     "CapacityRequest": "flare.prepare.plan",
     "Checkpoint": "flare.prepare.checkpoint",
     "CheckpointError": "flare.errors",
+    "ConcatRows": "flare.prepare.tensor_transforms",
+    "GgufFile": "flare.prepare.checkpoint_gguf",
+    "MappedCheckpoint": "flare.prepare.checkpoint_mapped",
+    "PairsToHalves": "flare.prepare.tensor_transforms",
     "ProgramDefinition": "flare.prepare.definition",
     "ProgramSet": "flare.prepare.definition",
+    "Progress": "flare.prepare.progress",
+    "SafetensorsCheckpoint": "flare.prepare.checkpoint_safetensors",
     "ServingPlan": "flare.prepare.plan",
     "TensorInfo": "flare.prepare.checkpoint",
     "TensorMap": "flare.prepare.tensor_map",
+    "TensorRule": "flare.prepare.tensor_map",
     "TraceError": "flare.prepare.trace",
     "Window": "flare.prepare.layout",
     "meta_tensor": "flare.prepare.trace",
+    "resolve_checkpoint": "flare.prepare.sources",
     "serving_dtype": "flare.prepare.weights",
 }
 
 __all__ = [
+    "Assets",
     "BufferLayout",
     "CapacityError",
     "CapacityRequest",
     "Checkpoint",
     "CheckpointError",
+    "ConcatRows",
+    "GgufFile",
+    "MappedCheckpoint",
+    "PairsToHalves",
     "ProgramDefinition",
     "ProgramSet",
+    "Progress",
+    "SafetensorsCheckpoint",
     "ServingPlan",
     "TensorInfo",
     "TensorMap",
+    "TensorRule",
     "TraceError",
     "Window",
     "meta_tensor",
+    "resolve_checkpoint",
     "serving_dtype",
 ]
 

@@ -19,7 +19,6 @@ def measure_costs(device: Device, *, advance: Callable[[], None] = lambda: None)
     contract = device.contract
     for program in contract.programs:
         if program.kind in (ProgramKind.PREFILL, ProgramKind.DECODE):
-            # Fresh pages for each program: the runner never reuses any.
             costs[program.name] = _median_cost(DirectRunner(device), program)
             advance()
     return costs
@@ -31,7 +30,7 @@ def _median_cost(runner: DirectRunner, program: Program) -> float:
     times: list[float] = []
     if program.kind is ProgramKind.PREFILL:
         for _ in range(_REPEATS if program.tokens <= 128 else 3):
-            runner._next_page = 1
+            runner.reuse_pages()
             request = runner.start(0, [1] * program.tokens)
             runner.prefill(request, [1] * program.tokens, sample=True, name=program.name)
             times.append(runner.elapsed_us)

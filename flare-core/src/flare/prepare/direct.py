@@ -41,7 +41,7 @@ class DirectRequest:
 
 
 class DirectRunner:
-    """Drives a device by hand. Pages are dealt out consecutively and never reused."""
+    """Drives a device by hand. Pages are dealt out consecutively."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
@@ -49,6 +49,10 @@ class DirectRunner:
         self.programs = {program.name: program for program in self.contract.programs}
         self._next_page = 1
         self.elapsed_us = 0.0
+
+    def reuse_pages(self) -> None:
+        """Deal pages from the beginning again; requests made before must not run any more."""
+        self._next_page = 1
 
     def staging(self, program: Program, values: Mapping[ValueSource, object]) -> Bytes:
         """Upload bytes of `program`; sources without a value are -1 (integers) or 0."""
@@ -140,7 +144,8 @@ class DirectRunner:
     def prefill_all(self, request: DirectRequest, tokens: Sequence[int]) -> list[int]:
         """Prefill everything, largest chunks first; returns the drawn token."""
         sizes = self.contract.capacities.prefill_tokens
-        position, drawn = 0, []
+        position = 0
+        drawn: list[int] = []
         while position < len(tokens):
             rest = len(tokens) - position
             size = next((s for s in sizes if s >= rest), sizes[-1])

@@ -50,7 +50,7 @@ def _is_identity_cast(node: fx.Node) -> bool:
     source, result = node.args[0].meta["val"], node.meta["val"]
     if node.target is aten.contiguous.default:
         return bool(source.is_contiguous())
-    return source.dtype == result.dtype and not node.kwargs.get("copy", False)
+    return bool(source.dtype == result.dtype and not node.kwargs.get("copy", False))
 
 
 def _is_idle_dropout(node: fx.Node) -> bool:

@@ -29,7 +29,7 @@ from flare.contract import (
     Program,
     Provenance,
 )
-from flare.corefile import CoreWriter, Role, TensorSpec
+from flare.corefile import CoreWriter, Role, TensorSpec, check_references
 from flare.device import load_device
 from flare.device.torch_types import CONTRACT_DTYPES
 from flare.prepare.calibrate import measure_costs, record_oracle
@@ -38,7 +38,14 @@ from flare.prepare.layout import BufferLayout
 from flare.prepare.plan import CapacityRequest, ServingPlan, plan_serving
 from flare.prepare.progress import Progress
 from flare.prepare.trace import trace
-from flare.prepare.weights import check_targets, model_tensors, place_weights, raw_bytes, stream_weights, weight_bytes
+from flare.prepare.weights import (
+    check_targets,
+    model_tensors,
+    place_weights,
+    raw_bytes,
+    stream_weights,
+    weight_bytes,
+)
 
 if TYPE_CHECKING:
     from flare.prepare.checkpoint import Checkpoint
@@ -98,6 +105,7 @@ class PreparationSession:
             contract = self._contract(checkpoint, config, built, plan, programs, frontend)
             if self.request.calibrate:
                 contract = self._calibrated(contract, writer, frontend)
+            check_references(contract, writer.tensors)
             writer.seal(contract.model_dump_json())
         return contract
 
@@ -114,8 +122,7 @@ class PreparationSession:
 
     def _trace(self, programs: ProgramSet) -> dict[str, bytes]:
         payloads: dict[str, bytes] = {}
-        with self.progress.phase("Trace programs") as bar:
-            bar.expect(len(programs.programs))
+        with self.progress.phase("Trace programs", total_steps=len(programs.programs)) as bar:
             for definition in programs.programs:
                 listing: OperatorList = trace(definition)
                 payloads[f"program/{definition.name}"] = listing.model_dump_json(
@@ -182,9 +189,7 @@ class PreparationSession:
                     completion=definition.completion,
                     pending=definition.pending,
                     rows_per_lane=definition.rows_per_lane,
-                    payloads=(
-                        Payload(rank=0, format="oplist", tensor=f"program/{definition.name}"),
-                    ),
+                    payloads=(Payload(rank=0, format="oplist", tensor=f"program/{definition.name}"),),
                 )
                 for definition in programs.programs
             ),
@@ -197,8 +202,8 @@ class PreparationSession:
         with self.progress.phase("Load"):
             device = load_device(contract, writer)
         try:
-            with self.progress.phase("Measure programs") as bar:
-                bar.expect(len(contract.capacities.prefill_tokens) + len(contract.capacities.decode_lanes))
+            steps = len(contract.capacities.prefill_tokens) + len(contract.capacities.decode_lanes)
+            with self.progress.phase("Measure programs", total_steps=steps) as bar:
                 costs = measure_costs(device, advance=lambda: bar.advance(1))
             with self.progress.phase("Record oracle"):
                 oracle = record_oracle(device, self._oracle_prompt(frontend, contract))

@@ -55,7 +55,9 @@ def check_targets(built: BuiltModel, mapping: TensorMap) -> None:
     if unmapped := sorted(needed - set(mapping.rules)):
         raise CheckpointError(f"the recipe maps nothing to {', '.join(unmapped)}", field=unmapped[0])
     if foreign := sorted(set(mapping.rules) - needed):
-        raise CheckpointError(f"the recipe maps to tensors the model lacks: {', '.join(foreign)}", field=foreign[0])
+        raise CheckpointError(
+            f"the recipe maps to tensors the model lacks: {', '.join(foreign)}", field=foreign[0]
+        )
 
 
 def stream_weights(

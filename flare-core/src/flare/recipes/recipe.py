@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from flare.contract import DefaultSampling, DType, Frontend
 from flare.contract.schemes import CacheScheme
+from flare.recipes.source import LocalCheckpoint
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 class Loader(Protocol):
     """Reads a checkpoint: its format, its configuration, and where each of its tensors goes."""
 
-    def open(self, path: Path) -> Checkpoint:
+    def open(self, path: Path | LocalCheckpoint) -> Checkpoint:
         """Open any format the recipe reads. Raises CheckpointError naming what is wrong."""
 
     def config(self, checkpoint: Checkpoint) -> Any:
