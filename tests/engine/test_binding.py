@@ -100,6 +100,7 @@ def test_prefill_values():
         (ValueSource.PAGE_TABLE_ROW, [3, 1, 0, 0]),
         (ValueSource.PROMPT_TOKENS, [5, 6, 7, 8, 9] + [-1] * 11),
         (ValueSource.PROMPT_LENGTH, [5]),
+        (ValueSource.SOURCE_ROW, [0]),
         (ValueSource.TEMPERATURE, [0.5]),
         (ValueSource.TOP_K, [20]),
         (ValueSource.TOP_P, [0.75]),

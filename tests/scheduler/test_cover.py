@@ -73,8 +73,20 @@ def test_measurements_change_the_choice():
     assert sizes(plan, 32) == [64]
     for _ in range(30):
         costs.observe("prefill_64", 900.0)
+        costs.observe("prefill_16", 100.0)
     assert costs.of("prefill_64") == pytest.approx(900.0, rel=0.01)
     assert sizes(plan, 32) == [16, 16]
+
+
+def test_a_core_measured_under_load_does_not_keep_large_programs_out():
+    made = programs({16: 50_000.0, 64: 190_000.0, 256: 2_000_000.0})
+    costs = ProgramCosts(made)
+    plan = PrefillCover(made, costs)
+    assert sizes(plan, 256) == [64] * 4
+    for _ in range(20):
+        costs.observe("prefill_64", 40_000.0)
+    assert costs.of("prefill_256") == pytest.approx(2_000_000 * 40 / 190, rel=0.05)
+    assert costs.of("prefill_16") == pytest.approx(50_000 * 40 / 190, rel=0.05)
 
 
 def test_programs_nobody_measured_are_tried_and_then_known():
@@ -85,7 +97,7 @@ def test_programs_nobody_measured_are_tried_and_then_known():
     costs.observe("prefill_16", 100.0)
     assert costs.of("prefill_64") == 400.0
     costs.observe("prefill_64", 90.0)
-    assert costs.of("prefill_64") == 90.0
+    assert costs.of("prefill_64") == 90.0  # the first measurement replaces a guess
     assert sizes(plan, 64) == [64]
     costs.observe("unknown", 5.0)  # a program of another kind
 

@@ -13,6 +13,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from flare.cache import NULL_ROW
 from flare.contract import PreparedContract, Program, Region, ValueBinding, ValueSource
 from flare.engine.messages import Submit
 from flare.engine.values import value_type
@@ -58,6 +59,11 @@ def _no_page_updates(view: View, plan: Plan) -> None:
     view[:] = -1
 
 
+def _null_source_row(view: View, plan: Plan) -> None:
+    # A request starts on an empty row, which is what the null row holds.
+    view[0] = NULL_ROW
+
+
 def _padded(view: View, values: Sequence[float], padding: int) -> None:
     view[: len(values)] = values
     view[len(values) :] = padding
@@ -101,6 +107,7 @@ _PACKERS: dict[ValueSource, Packer] = {
     V.SAMPLE_LANES: _per_lane(lambda lane: int(lane.sample), 0),
     V.PENDING_TOKENS: _per_lane(lambda lane: lane.request.last_token, -1),
     V.PAGE_UPDATES: _no_page_updates,
+    V.SOURCE_ROW: _null_source_row,
     V.PAGE_TABLE_ROW: _page_table_row,
     V.PROMPT_TOKENS: _prompt_tokens,
     V.PROMPT_LENGTH: _request_value(lambda submit: len(submit.prompt)),

@@ -9,24 +9,26 @@ _STEPS = 512
 
 
 class StepTimes:
-    """Medians over the last 512 decode steps: period from submission to submission of consecutive decode
-    programs, and device time of decode programs. Seconds in, milliseconds out; 0.0 before the first."""
+    """Medians over the last 512 steps of steady decoding: the period from one decode submission to the next,
+    and the device time of the decode programs inside those periods. Steps next to a prefill chunk or an idle
+    time are left out of both. Seconds in, milliseconds out; 0.0 before the first."""
 
     def __init__(self) -> None:
         self._periods: deque[float] = deque(maxlen=_STEPS)
         self._programs: deque[float] = deque(maxlen=_STEPS)
         self._previous: float | None = None
+        self._elapsed_us: float | None = None  # of the newest decode completion
 
     def submitted(self, decode: bool, now: float) -> None:
         """A program was submitted at `now` seconds; `decode` says whether it is a decode program."""
-        if decode and self._previous is not None:
+        if decode and self._previous is not None and self._elapsed_us is not None:
             self._periods.append(now - self._previous)
+            self._programs.append(self._elapsed_us)
         self._previous = now if decode else None
 
     def completed(self, decode: bool, elapsed_us: float) -> None:
         """A program took `elapsed_us` on the device."""
-        if decode:
-            self._programs.append(elapsed_us)
+        self._elapsed_us = elapsed_us if decode else None
 
     def idle(self) -> None:
         """Nothing was submitted: the next period would measure waiting."""
