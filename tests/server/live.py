@@ -1,4 +1,4 @@
-"""A real server on a free loopback port, in a thread, in front of a scripted engine."""
+"""A real server on a free loopback port, in a thread, in front of a scripted engine or a real one."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import asyncio
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
+from flare.engine.interface import EngineClient
 from flare.engine.messages import Submit
 from flare.frontend import FrontendAssets, Tokenizer
 from flare.server import ServerSettings, create_app, serve
@@ -41,7 +42,9 @@ class LiveServer:
         settings: ServerSettings | None = None,
         assets: FrontendAssets | None = None,
         grace_seconds: float = 5.0,
+        start_engine: Callable[[], Awaitable[EngineClient]] | None = None,
     ) -> None:
+        self._start_engine = start_engine
         self._settings = settings or ServerSettings()
         self._assets = assets or tiny_assets()
         self._grace_seconds = grace_seconds
@@ -53,7 +56,8 @@ class LiveServer:
     async def _main(self) -> None:
         self.loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
-        app = create_app(model_name=MODEL, assets=self._assets, engine=self.engine, settings=self._settings)
+        client = self.engine if self._start_engine is None else await self._start_engine()
+        app = create_app(model_name=MODEL, assets=self._assets, engine=client, settings=self._settings)
 
         def started(host: str, port: int) -> None:
             self.starts.append((host, port))
@@ -96,10 +100,10 @@ class LiveServer:
         asyncio.run_coroutine_threadsafe(run(), self.loop).result(10)
 
     def reset(self) -> None:
-        """A fresh script and fresh counters; nothing may be running."""
+        """A fresh script and fresh counters, when the last test's requests have ended."""
+        self.wait(lambda: self.engine.running == 0)
 
         def fresh() -> None:
-            assert self.engine.running == 0
             self.engine.script = say("hello")
             self.engine.counters = Counters()
 

@@ -84,7 +84,7 @@ def test_fifty_disconnects_of_the_real_client(server: LiveServer) -> None:
             await stream.close()
         else:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(create(model=MODEL, messages=USER), 0.05 + number / 1000)
+                await asyncio.wait_for(create(model=MODEL, messages=USER), 0.5 + number / 1000)
 
     async def all_of_them() -> None:
         async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as client:

@@ -130,9 +130,11 @@ def test_ignored_fields_are_logged(
     server: LiveServer, http: httpx.Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, "flare.server"):
-        http.post(CHAT, json={"messages": USER, "made_up": 1})
+        for _ in range(2):
+            http.post(CHAT, json={"messages": USER, "made_up": 1})
 
-    assert any("ignored made_up" in record.message for record in caplog.records)
+    levels = [record.levelname for record in caplog.records if "fields: 'made_up'" in record.message]
+    assert levels == ["WARNING", "INFO"]
 
 
 @pytest.mark.parametrize("sent", ["", "has space", "x" * 129, "tab\tid", "é"])
@@ -169,21 +171,19 @@ def test_the_server_stays_responsive_while_a_long_prompt_is_tokenized(
     done = threading.Event()
 
     def long_prompt() -> None:
-        body = {"prompt": "lorem ipsum dolor " * 50_000}
+        body = {"prompt": "lorem ipsum dolor " * 150_000}
         assert httpx.post(f"{server.url}/v1/completions", json=body, timeout=60).status_code == 400
         done.set()
 
     thread = threading.Thread(target=long_prompt)
     thread.start()
-    slowest, answers = 0.0, 0
+    began, slowest = time.monotonic(), 0.0
     while not done.wait(0.01):
         started = time.monotonic()
         assert http.get("/health").status_code == 200
         slowest = max(slowest, time.monotonic() - started)
-        answers += 1
     thread.join()
-    assert answers > 10
-    assert slowest < 0.5
+    assert slowest < (time.monotonic() - began) / 3
 
 
 def test_a_body_beyond_the_limit_is_refused() -> None:

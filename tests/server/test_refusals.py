@@ -112,7 +112,6 @@ def test_chat_parameters(server: LiveServer, http: httpx.Client, fields: dict[st
     error = error_of(post(http, CHAT, {"model": MODEL, "messages": USER, **fields}), 400)
 
     assert error["param"] == param
-    assert param.partition("[")[0].partition(".")[0] in error["message"] or param == "max_tokens"
     assert server.engine.counters.submissions == []
 
 
@@ -154,8 +153,7 @@ def test_completion_parameters(
 ) -> None:
     error = error_of(post(http, TEXT, {"model": MODEL, **fields}), 400)
 
-    assert (error["param"] or "").startswith(param.partition("[")[0])
-    assert error["param"] == param or "prompt" in str(error["param"])
+    assert error["param"] == param
     assert server.engine.counters.submissions == []
 
 

@@ -34,6 +34,12 @@ class Tokenizer:
                 raise CoreError(f"the tokenizer has no token {bos!r}", field="frontend.special_tokens")
             self._bos = (token,)
 
+    @property
+    def vocab_size(self) -> int:
+        """Tokens with an entry, added ones included; a model's vocabulary may be padded beyond."""
+        size: int = self._backend.get_vocab_size()
+        return size
+
     def encode(self, text: str) -> list[int]:
         """Token ids of `text`; control tokens written out in it become their ids."""
         # The batch form lets other Python threads run meanwhile; the single form does not.

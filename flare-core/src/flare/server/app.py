@@ -20,7 +20,7 @@ from flare.server.body import read_body
 from flare.server.boundary import RequestBoundary
 from flare.server.chat import ChatFormat
 from flare.server.completions import CompletionFormat
-from flare.server.errors import RETRY_AFTER_SECONDS, HTTPError, error_body, status_of
+from flare.server.errors import RETRY_AFTER_SECONDS, HTTPError, error_body, log_text, status_of
 from flare.server.formats import Format
 from flare.server.health import add_health_routes
 from flare.server.jobs import Job, JobFactory
@@ -29,6 +29,7 @@ from flare.server.models import add_model_routes
 from flare.server.requests import ChatRequest, CompletionRequest
 from flare.server.responses import generate
 from flare.server.settings import ServerSettings
+from flare.server.unserved import IgnoredFields
 from flare.server.wire import json_bytes
 
 logger = logging.getLogger("flare.server")
@@ -46,6 +47,7 @@ def create_app(
     lifetime = app.state.lifetime = Lifetime()
     jobs = JobFactory(model_name, assets, settings)
     vocabulary = TokenBytes(jobs.tokenizer)
+    ignored = IgnoredFields()
     workers = ThreadPoolExecutor(settings.preparation_threads, thread_name_prefix="flare-prepare")
 
     async def respond(request: Request, prepare: Callable[[bytes, int], Job], form: type[Format]) -> Response:
@@ -56,8 +58,7 @@ def create_app(
             raise UnavailableError("the engine is still loading")
         body = await read_body(request, settings.max_body_bytes)
         job = await asyncio.get_running_loop().run_in_executor(workers, prepare, body, engine.ready.context)
-        if job.ignored:
-            logger.info("request %s: ignored %s", request.state.request_id, ", ".join(job.ignored))
+        ignored.report(request.state.request_id, job.ignored)
         return await generate(request, engine, job, form(job, model_name, vocabulary))
 
     @app.post("/v1/chat/completions", response_model=None, openapi_extra=_body_schema(ChatRequest))
@@ -89,7 +90,13 @@ async def _refuse(request: Request, error: Exception) -> Response:
         headers["retry-after"] = str(RETRY_AFTER_SECONDS)
     level = logging.INFO if status < 500 else logging.ERROR
     code = error.code if isinstance(error, FlareError) else "error"
-    logger.log(level, "request %s: failed before the response: %s: %s", request.state.request_id, code, error)
+    logger.log(
+        level,
+        "request %s: failed before the response: %s: %s",
+        request.state.request_id,
+        code,
+        log_text(error),
+    )
     return Response(json_bytes(error_body(error)), status, headers, "application/json")
 
 

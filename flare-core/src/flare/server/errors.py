@@ -35,6 +35,11 @@ def public_error(error: Exception) -> FlareError:
     return error if isinstance(error, FlareError) else ExecutionError("internal error; see the server's log")
 
 
+def log_text(error: Exception) -> str:
+    """`error` on one bounded line: messages may quote what a client sent."""
+    return " ".join(str(error).split())[:500]
+
+
 def error_body(error: Exception) -> dict[str, Any]:
     """`{"error": {"message", "type", "param", "code"}}`."""
     shown = public_error(error)

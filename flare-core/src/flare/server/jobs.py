@@ -93,9 +93,13 @@ class JobFactory:
             raise RequestError("stream_options needs stream: true", field="stream_options")
         return refuse_unserved(request.model_extra or {}, request.n or 1)
 
-    def _completion_prompts(self, prompt: str | list[Any]) -> list[Prompt]:
+    def _completion_prompts(self, prompt: Any) -> list[Prompt]:
         if isinstance(prompt, str):
             return [self._prompts.from_text(prompt)]
+        if not isinstance(prompt, list):
+            raise RequestError(
+                "prompt must be a string, a list of token ids, or a list of either", field="prompt"
+            )
         if prompt and all(type(item) is int for item in prompt):
             return [self._prompts.from_tokens(prompt)]
         prompts: list[Prompt] = []

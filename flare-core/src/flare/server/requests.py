@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, field_validator
 
 MOST_CHOICES = 128
 MOST_STOPS = 16
@@ -78,6 +78,6 @@ class ChatRequest(GenerationRequest):
 class CompletionRequest(GenerationRequest):
     """`POST /v1/completions`. `prompt`: a string, a list of token ids, or a list of either."""
 
-    prompt: str | list[Any]
+    prompt: Annotated[Any, WithJsonSchema({"type": ["string", "array"]})]
     echo: bool | None = None
     logprobs: Alternatives | None = None

@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 from flare.engine.interface import EngineClient
 from flare.errors import FlareError
 from flare.server.choices import Choice, Delta
-from flare.server.errors import error_event, public_error
+from flare.server.errors import error_event, log_text, public_error
 from flare.server.formats import Format
 from flare.server.group import Group
 from flare.server.jobs import Job
@@ -72,7 +72,11 @@ class EventStream(Response):
             bug = None if isinstance(error, FlareError) else error
             code = public_error(error).code
             logger.error(
-                "request %s: failed while streaming: %s: %s", self._request_id, code, error, exc_info=bug
+                "request %s: failed while streaming: %s: %s",
+                self._request_id,
+                code,
+                log_text(error),
+                exc_info=bug,
             )
             last = error_event(error)
         await send({"type": "http.response.body", "body": last, "more_body": False})

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from flare.frontend import UnsupportedError
+
+logger = logging.getLogger("flare.server")
 
 _OFF: tuple[Any, ...] = (None, False, "", [], {})
 
@@ -71,3 +74,27 @@ def refuse_unserved(extra: Mapping[str, Any], n: int) -> list[str]:
 def _among(value: Any, neutral: tuple[Any, ...]) -> bool:
     # 0 == False and 1 == True: a number is only neutral as a number.
     return any(type(value) is type(item) and value == item for item in neutral)
+
+
+class IgnoredFields:
+    """Says that fields are ignored: a warning the first time a name is seen, so that agents which send one
+    with every request do not flood the log."""
+
+    _REMEMBERED = 64
+
+    def __init__(self) -> None:
+        self._seen: set[str] = set()
+
+    def report(self, request_id: str, names: Collection[str]) -> None:
+        """Log the ignored `names` of a request."""
+        if not names:
+            return
+        new = [name for name in names if name not in self._seen]
+        level = logging.WARNING if new and len(self._seen) < self._REMEMBERED else logging.INFO
+        logger.log(
+            level,
+            "request %s: ignored unknown fields: %s",
+            request_id,
+            ", ".join(f"{n[:64]!r}" for n in names),
+        )
+        self._seen.update(new[: self._REMEMBERED - len(self._seen)])
