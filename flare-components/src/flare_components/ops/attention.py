@@ -4,8 +4,9 @@ Pages are gathered into contiguous keys and values, then torch's CPU flash kerne
 Decode lanes run together with the queries of a key head as rows of one product, so that grouped heads read
 their keys once. Prefill lanes run in blocks of queries, each over just the keys it can see.
 
-A lane's result has the same bits whatever the other lanes are: keys past its context are blanked (a foreign
-or stale NaN would survive a mask) and masked, which adds exact zeros at the end of each sum.
+In BF16 the result of a decode lane has the same bits whatever the other lanes are: keys past its context
+are blanked (a foreign or stale NaN would survive a mask) and masked, which adds exact zeros. In FP32 the
+order of sums in MKL's products depends on addresses, so results agree to rounding.
 """
 
 from __future__ import annotations

@@ -13,6 +13,9 @@ from torch import Tensor
 # 0.1 us a key).
 _MAX_PADDING = 256
 
+# Widths are multiples of this: then BF16 keys that are masked away leave every bit of a result as it is.
+_WIDTH_UNIT = 16
+
 QUERY_BLOCK = 64
 """Query rows of one prefill call: smaller blocks skip more of the causal triangle, larger ones call less."""
 
@@ -23,7 +26,7 @@ class DecodeGroup:
 
     rows: i64[G] rows of q, or None when they are all rows of q in order. entries: i64[G * pages] positions
     in the flattened page table. blank: i64[B] key slots of [G * pages * T] that lie below `width` and past
-    their lane's context, or None. mask: f32[G, 1, 1, width], or None when no lane is padded.
+    their lane's context. mask: f32[G, 1, 1, width]. Both are None when no lane is padded.
     """
 
     lanes: int
@@ -97,7 +100,7 @@ def _similar(lanes: Sequence[_Lane]) -> list[list[_Lane]]:
 
 
 def _group(lanes: Sequence[_Lane], rows: int, page_tokens: int, lane_pages: int) -> DecodeGroup:
-    width = max(lane.context for lane in lanes)
+    width = -(-max(lane.context for lane in lanes) // _WIDTH_UNIT) * _WIDTH_UNIT
     pages = -(-width // page_tokens)
     entries, blank = [], []
     for number, lane in enumerate(lanes):

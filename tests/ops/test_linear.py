@@ -1,0 +1,123 @@
+"""`flare::linear`, plain and with weights packed at load."""
+
+import pytest
+import torch
+from precision import DTYPES, assert_rounded, same_bits
+
+from flare_components.ops import bind, reference
+
+SHAPES = [(96, 200), (576, 960), (1536, 576), (50, 77)]
+ROWS = (1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 33, 64, 100)
+
+
+def packable(dtype):
+    return dtype == torch.float32 or torch.ops.mkldnn._is_mkldnn_bf16_supported()
+
+
+def make_linear(weight, kind):
+    """`(x, bias) -> product` through the operator, or through what a loaded core binds."""
+    if kind == "plain":
+        return lambda x, bias=None: torch.ops.flare.linear(x, weight, bias)
+    if not packable(weight.dtype):
+        pytest.skip("this processor has no packed kernel for the type")
+    bound = bind("flare::linear", (None, weight, None), (False, True, False), {})
+    return lambda x, bias=None: bound.call(x, None, bias)
+
+
+@pytest.fixture(params=["plain", "packed"])
+def kind(request):
+    return request.param
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("inputs", "outputs"), SHAPES)
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_product_is_rounded_once(kind, dtype, inputs, outputs, with_bias):
+    torch.manual_seed(0)
+    weight = torch.randn(outputs, inputs).to(dtype)
+    bias = torch.randn(outputs).to(dtype) if with_bias else None
+    linear = make_linear(weight, kind)
+    for rows in (1, 3, 4, 70):
+        x = torch.randn(rows, inputs).to(dtype)
+        expected = reference.linear(x, weight, bias)
+        # FP32 sums err in proportion to the magnitudes summed; BF16 rounds a nearly exact sum.
+        magnitude = float((x.double().abs() @ weight.double().abs().T).max())
+        if dtype == torch.float32:
+            assert_rounded(linear(x, bias), expected, units=4, floor=magnitude)
+        else:
+            assert_rounded(linear(x, bias), expected, floor=1e-4 * magnitude)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("inputs", "outputs"), SHAPES)
+def test_a_row_has_the_same_bits_at_any_row_count_and_place(kind, dtype, inputs, outputs):
+    torch.manual_seed(1)
+    linear = make_linear(torch.randn(outputs, inputs).to(dtype), kind)
+    x = torch.randn(max(ROWS), inputs).to(dtype)
+    whole = linear(x)
+    for rows in ROWS:
+        assert same_bits(linear(x[:rows]), whole[:rows]), rows
+        assert same_bits(linear(x[-rows:]), whole[-rows:]), rows
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_poisoned_row_stays_alone(kind, dtype):
+    linear = make_linear(torch.randn(64, 32).to(dtype), kind)
+    x = torch.randn(3, 32).to(dtype)
+    clean = linear(x)
+    x[1] = torch.nan
+    poisoned = linear(x)
+    assert same_bits(poisoned[::2], clean[::2])
+    assert poisoned[1].isnan().all()
+    # The padding of a later, shorter call holds the poisoned row.
+    assert same_bits(linear(x[:1]), clean[:1])
+
+
+def test_strided_rows_are_read_as_rows(kind):
+    linear = make_linear(torch.randn(24, 32), kind)
+    wide = torch.randn(6, 64)
+    assert same_bits(linear(wide[:, 16:48]), linear(wide[:, 16:48].contiguous()))
+
+
+def test_programs_share_one_packed_copy():
+    weight, cache = torch.randn(40, 32), {}
+    first = bind("flare::linear", (None, weight, None), (False, True, False), cache)
+    second = bind("flare::linear.default", (None, weight, None), (False, True, False), cache)
+    assert first.nbytes >= weight.nbytes
+    assert second.nbytes == 0
+    x = torch.randn(5, 32)
+    assert same_bits(first.call(x, None, None), second.call(x, None, None))
+
+
+def test_weights_of_one_storage_are_told_apart():
+    both, cache = torch.randn(80, 32), {}
+    x = torch.randn(4, 32)
+    for weight in (both[:40], both[40:], both):
+        bound = bind("flare::linear", (None, weight, None), (False, True, False), cache)
+        assert bound.nbytes >= weight.nbytes
+        assert_rounded(bound.call(x, None, None), reference.linear(x, weight, None), units=4, floor=30)
+
+
+def test_constant_bias_is_kept_and_a_changing_one_is_read():
+    weight, bias, x = torch.randn(40, 32), torch.randn(40), torch.randn(2, 32)
+    kept = bind("flare::linear", (None, weight, bias), (False, True, True), {})
+    read = bind("flare::linear", (None, weight, bias), (False, True, False), {})
+    expected = reference.linear(x, weight, bias)
+    assert_rounded(kept.call(x, None, None), expected, units=4, floor=30)
+    assert_rounded(read.call(x, None, bias), expected, units=4, floor=30)
+    assert_rounded(read.call(x, None, 2 * bias), reference.linear(x, weight, 2 * bias), units=4, floor=30)
+
+
+@pytest.mark.parametrize(
+    ("name", "weight", "constant"),
+    [
+        ("flare::linear", torch.zeros(8, 8), (False, False, False)),
+        ("flare::linear", torch.zeros(8, 8, dtype=torch.float64), (False, True, False)),
+        ("flare::rms_norm", torch.zeros(8), (False, True, False)),
+        ("aten::linear", torch.zeros(8, 8), (False, True, False)),
+    ],
+)
+def test_nothing_else_is_bound(name, weight, constant):
+    cache = {}
+    assert bind(name, (None, weight, None), constant, cache) is None
+    assert cache == {}

@@ -1,0 +1,117 @@
+"""Operators trace with fake tensors, and their fakes describe what the kernels return."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+import flare_components.ops  # noqa: F401
+
+flare = torch.ops.flare
+
+
+def operands():
+    """One call of every layer operator."""
+    x, w = torch.randn(3, 8).bfloat16(), torch.randn(6, 8).bfloat16()
+    qkv = torch.randn(3, 6, 4)
+    q, k, v = qkv.split((4, 1, 1), 1)
+    table = torch.tensor([[0, 1], [2, 3]], dtype=torch.int32)
+    pages = torch.zeros(4, 2, 2, 1, 4)
+    lengths = torch.tensor([0, 1, 3], dtype=torch.int32), torch.tensor([1, 3], dtype=torch.int32)
+    i64 = torch.tensor([0, 1, 1])
+    return {
+        "linear": (x, w, None),
+        "linear with bias": (x, w, torch.zeros(6).bfloat16()),
+        "rms_norm": (x, x[0], 1e-5),
+        "add_rms_norm": (x.clone(), x, x[0], 1e-5),
+        "rotary": (q, k, torch.randn(3, 4), torch.randn(3, 4)),
+        "silu_and_mul": (x,),
+        "embedding": (i64.int(), w),
+        "gather_rows": (qkv, i64),
+        "slot_mapping": (table, i64, i64.int(), 2),
+        "paged_kv_write": (k, v, pages[:, 0], pages[:, 1], i64),
+        "paged_attention": (q, pages[:, 0], pages[:, 1], table, *lengths, 0.5),
+    }
+
+
+@pytest.mark.parametrize("name", operands())
+def test_fake_results_have_the_layout_of_real_ones(name):
+    args = operands()[name]
+    operator = getattr(flare, name.split()[0])
+    real = operator(*args)
+    with FakeTensorMode() as mode:
+        fake = operator(*(mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in args))
+    assert layouts(real) == layouts(fake)
+
+
+def layouts(result):
+    tensors = result if isinstance(result, tuple) else () if result is None else (result,)
+    return [(tensor.shape, tensor.stride(), tensor.dtype) for tensor in tensors]
+
+
+BAD = {
+    "linear widths": ("linear", (torch.zeros(2, 3), torch.zeros(4, 5), None)),
+    "linear types": ("linear", (torch.zeros(2, 3), torch.zeros(4, 3).bfloat16(), None)),
+    "norm weight": ("rms_norm", (torch.zeros(2, 3), torch.zeros(4), 1e-5)),
+    "rotary types": (
+        "rotary",
+        (
+            torch.zeros(1, 2, 4).bfloat16(),
+            torch.zeros(1, 1, 4).bfloat16(),
+            torch.zeros(1, 4),
+            torch.zeros(1, 4),
+        ),
+    ),
+    "odd gate": ("silu_and_mul", (torch.zeros(2, 3),)),
+    "page type": (
+        "paged_kv_write",
+        (*[torch.zeros(1, 1, 4)] * 2, *[torch.zeros(2, 2, 1, 4).bfloat16()] * 2, torch.tensor([0])),
+    ),
+    "head ratio": (
+        "paged_attention",
+        (
+            torch.zeros(1, 3, 4),
+            *[torch.zeros(2, 2, 2, 4)] * 2,
+            *[torch.zeros(1, 2).int(), torch.zeros(2).int(), torch.zeros(1).int()],
+            1.0,
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_operands_that_do_not_fit_fail_the_trace(case):
+    name, args = BAD[case]
+    with FakeTensorMode() as mode, pytest.raises(RuntimeError):
+        getattr(flare, name)(*(mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in args))
+
+
+class Layer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        for name, shape in {"residual": (2, 8), "x": (2, 8), "weight": (8,), "out": (2, 8)}.items():
+            self.register_buffer(name, torch.zeros(shape))
+
+    def forward(self):
+        self.out.copy_(flare.add_rms_norm(self.residual, self.x, self.weight, 1e-5))
+
+
+def test_in_place_writes_survive_export():
+    graph = torch.export.export(Layer(), (), strict=False).graph
+    targets = [node.target for node in graph.nodes if node.op == "call_function"]
+    assert targets == [flare.add_rms_norm.default, torch.ops.aten.copy_.default]
+
+
+def test_importing_the_operators_is_light():
+    script = """
+import sys, torch
+before = set(sys.modules)
+import flare_components.ops
+heavy = ("transformers", "scipy", "torch.export", "torch._dynamo", "torch._inductor",
+         "flare.prepare", "flare_components.serving", "flare_components.ops.reference")
+print(sorted(name for name in set(sys.modules) - before if name.startswith(heavy)))
+"""
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
