@@ -44,7 +44,7 @@ class LlamaOracle:
         )
         torch.manual_seed(seed)
         model = LlamaForCausalLM(config)
-        tensors = {k: v.clone() for k, v in model.state_dict().items() if k != "lm_head.weight"}
+        tensors = {k: _spread(k, v) for k, v in model.state_dict().items() if k != "lm_head.weight"}
         directory.mkdir(parents=True, exist_ok=True)
         save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
         fields = {**config.to_dict(), "architectures": ["LlamaForCausalLM"], "torch_dtype": "float32"}
@@ -56,6 +56,13 @@ class LlamaOracle:
     def prompt(self) -> str:
         """A prompt that the instruction-tuned model continues with a short factual answer."""
         return "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n"
+
+
+def _spread(name: str, tensor: torch.Tensor) -> torch.Tensor:
+    # As initialised, norms are all ones and attention is nearly uniform: mistakes there would not show.
+    if "norm" in name:
+        return torch.rand_like(tensor) + 0.5
+    return torch.randn_like(tensor) * 0.12
 
 
 _TEMPLATE = (

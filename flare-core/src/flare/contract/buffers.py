@@ -54,12 +54,7 @@ class BufferSpec(ContractModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> BufferSpec:
-        if any(extent < 0 for extent in self.shape):
-            raise ValueError(f"buffer {self.name}: negative extent in shape {self.shape}")
-        if self.strides is not None and len(self.strides) != len(self.shape):
-            raise ValueError(
-                f"buffer {self.name}: {len(self.strides)} strides for {len(self.shape)} dimensions"
-            )
+        check_layout(f"buffer {self.name}", self.shape, self.strides)
         if (self.initial is Initial.BYTES) != (self.tensor is not None):
             raise ValueError(f"buffer {self.name}: initial contents 'bytes' and a tensor name go together")
         return self
@@ -80,6 +75,11 @@ class BufferView(ContractModel):
     offset: int = Field(default=0, ge=0)
     strides: tuple[int, ...] | None = None
 
+    @model_validator(mode="after")
+    def _consistent(self) -> BufferView:
+        check_layout(f"view of {self.buffer}", self.shape, self.strides)
+        return self
+
     @property
     def nbytes(self) -> int:
         """Bytes of storage spanned by the view."""
@@ -89,6 +89,18 @@ class BufferView(ContractModel):
     def end(self) -> int:
         """First byte of the buffer behind the view."""
         return self.offset + self.nbytes
+
+
+def check_layout(what: str, shape: tuple[int, ...], strides: tuple[int, ...] | None) -> None:
+    """Raise ValueError for a negative extent or stride, or strides of another number of dimensions."""
+    if any(extent < 0 for extent in shape):
+        raise ValueError(f"{what}: negative extent in shape {shape}")
+    if strides is None:
+        return
+    if len(strides) != len(shape):
+        raise ValueError(f"{what}: {len(strides)} strides for {len(shape)} dimensions")
+    if any(stride < 0 for stride in strides):
+        raise ValueError(f"{what}: negative stride in {strides}")
 
 
 def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ from pydantic import Field, field_validator, model_validator
 from flare.contract.base import ContractModel
 from flare.contract.buffers import BufferView
 
-OPERATOR_NAME = re.compile(r"^(aten|flare|sim)::[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)?$")
+OPERATOR_NAME = re.compile(r"(aten|flare|sim)::[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)?")
 
 
 class Step(ContractModel):
@@ -41,7 +41,7 @@ class Operator(ContractModel):
     @field_validator("name")
     @classmethod
     def _admitted(cls, name: str) -> str:
-        if not OPERATOR_NAME.match(name):
+        if not OPERATOR_NAME.fullmatch(name):
             raise ValueError(f"operator {name!r} is not in an admitted namespace (aten, flare, sim)")
         return name
 
@@ -57,11 +57,15 @@ class OperatorList(ContractModel):
     @model_validator(mode="after")
     def _closed(self) -> OperatorList:
         defined: set[int] = set()
+        results = sum(len(step.out) for step in self.steps)
         for index, step in enumerate(self.steps):
             if step.op >= len(self.operators):
                 raise ValueError(f"step {index}: operator {step.op} of {len(self.operators)}")
             _check_operands([step.args, step.keywords], defined, len(self.views), index)
-            defined.update(step.out)
+            for temporary in step.out:
+                if temporary in defined or not -1 <= temporary < results:
+                    raise ValueError(f"step {index}: temporary {temporary} is produced twice or out of range")
+                defined.update([temporary] if temporary >= 0 else [])
         for name, temporary in self.probes.items():
             if temporary not in defined:
                 raise ValueError(f"probe {name!r}: temporary {temporary} is never produced")
@@ -70,9 +74,9 @@ class OperatorList(ContractModel):
 
 def _check_operands(value: Any, defined: set[int], views: int, index: int) -> None:
     if isinstance(value, dict):
-        if "t" in value and value["t"] not in defined:
+        if "t" in value and not (type(value["t"]) is int and value["t"] in defined):
             raise ValueError(f"step {index}: temporary {value['t']} is read before it is produced")
-        if "v" in value and not (isinstance(value["v"], int) and 0 <= value["v"] < views):
+        if "v" in value and not (type(value["v"]) is int and 0 <= value["v"] < views):
             raise ValueError(f"step {index}: view {value['v']} of {views}")
         value = list(value.values())
     if isinstance(value, list | tuple):

@@ -86,10 +86,10 @@ class PreparedContract(ContractModel):
         by_name = {buffer.name: buffer for buffer in self.buffers if buffer.rank == 0}
         tables = {table.name for table in self.tables}
         for program in self.programs:
-            views = [binding.view for binding in program.bindings]
-            views += [binding.view for binding in program.completion]
-            for view in views:
-                self._check_view(program.name, view, by_name)
+            for binding in program.bindings:
+                self._check_view(program.name, binding.view, by_name, Region.UPLOAD)
+            for report in program.completion:
+                self._check_view(program.name, report.view, by_name, Region.COMPLETION)
             for name in (*program.reads, *program.writes):
                 if name not in by_name:
                     raise ValueError(f"program {program.name}: unknown buffer {name!r}")
@@ -111,10 +111,15 @@ class PreparedContract(ContractModel):
         return self
 
     @staticmethod
-    def _check_view(program: str, view: BufferView, buffers: dict[str, BufferSpec]) -> None:
+    def _check_view(program: str, view: BufferView, buffers: dict[str, BufferSpec], region: Region) -> None:
         buffer = buffers.get(view.buffer)
         if buffer is None:
             raise ValueError(f"program {program}: view of unknown buffer {view.buffer!r}")
+        if buffer.region is not region or view.strides is not None:
+            raise ValueError(
+                f"program {program}: the view of {view.buffer!r} is not a dense window of the "
+                f"{region.value} region"
+            )
         if view.end > buffer.nbytes:
             raise ValueError(
                 f"program {program}: view ends at {view.end} of {buffer.nbytes} in {view.buffer!r}"

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import torch
+from pydantic import ValidationError
 
 from flare.contract import OperatorList, PreparedContract, Program, Region
 from flare.device.base import Bytes
@@ -84,7 +85,7 @@ class CpuDevice:
         try:
             with torch.inference_mode():
                 compiled.run()
-        except RuntimeError as error:
+        except (RuntimeError, IndexError, TypeError, ValueError) as error:
             raise DeviceError(f"program {program} failed: {error}") from error
         elapsed = (time.perf_counter_ns() - started) / 1000
         return CpuFrame(self._completion[: spec.completion_bytes].copy(), elapsed)
@@ -110,8 +111,11 @@ class CpuDevice:
 def _read_payload(program: Program, source: TensorSource) -> OperatorList:
     payload = program.payloads[0]
     if payload.format != "oplist":
-        raise CoreError(f"program {program.name}: payload format {payload.format} is not for the CPU")
+        raise CoreError(
+            f"program {program.name}: payload format {payload.format} is not for the CPU",
+            field=f"programs.{program.name}.payloads",
+        )
     try:
-        return OperatorList.model_validate_json(bytes(source.bytes(payload.tensor)))
-    except ValueError as error:
+        return OperatorList.model_validate_json(bytes(source.load(payload.tensor)))
+    except ValidationError as error:
         raise CoreError(f"program {program.name}: {error}", field=f"programs.{program.name}") from error

@@ -20,6 +20,9 @@ class TensorSource(Protocol):
     def bytes(self, name: str) -> memoryview:
         """The stored bytes of a tensor, zero copy."""
 
+    def load(self, name: str) -> memoryview:
+        """A verified copy of a tensor's bytes. Raises CoreError naming a damaged one."""
+
     def upload(self, requests: Iterable[tuple[str, memoryview]]) -> None:
         """Copy and verify many tensors in parallel. Raises CoreError naming a damaged one."""
 

@@ -58,6 +58,8 @@ class OperatorTable:
             resolved = getattr(getattr(getattr(torch.ops, namespace), name), overload or "default")
         except AttributeError as error:
             raise CoreError(f"operator {operator.name} is not available here", field=operator.name) from error
+        if not isinstance(resolved, torch._ops.OpOverload):
+            raise CoreError(f"{operator.name} is not an operator", field=operator.name)
         if str(resolved._schema) != operator.schema_text:
             raise CoreError(
                 f"operator {operator.name} has the schema {resolved._schema}, "

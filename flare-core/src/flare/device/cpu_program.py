@@ -42,7 +42,8 @@ class CpuProgram:
         dying: dict[int, list[int]] = {}
         for temporary, index in _last_uses(listing).items():
             dying.setdefault(index, []).append(temporary)
-        self._temporaries = 1 + max((t for step in listing.steps for t in step.out), default=-1)
+        # One place more: -1, a result nobody uses, lands behind the last temporary.
+        self._temporaries = 2 + max((t for step in listing.steps for t in step.out), default=-1)
         self._instructions = [
             self._instruction(index, step, calls[step.op], listing.operators[step.op].name, table, dying)
             for index, step in enumerate(listing.steps)
@@ -71,11 +72,9 @@ class CpuProgram:
                 args[position] = None
             else:
                 self.live_buffers.add(self._listing.views[view].buffer)
-        for arg in [*step.args, *step.keywords.values()]:
-            if isinstance(arg, list):
-                self.live_buffers.update(
-                    self._listing.views[item["v"]].buffer for item in arg if _view_of(item) is not None
-                )
+        nested_views = _views_in([arg for arg in step.args if isinstance(arg, list)])
+        for view in (*nested_views, *_views_in(list(step.keywords.values()))):
+            self.live_buffers.add(self._listing.views[view].buffer)
         fixups, nested = [], []
         for position, arg in enumerate(step.args):
             if isinstance(arg, dict) and "t" in arg:
@@ -156,6 +155,13 @@ class CpuProgram:
 
 def _view_of(value: Any) -> int | None:
     return value["v"] if isinstance(value, dict) and "v" in value else None
+
+
+def _views_in(value: Any) -> list[int]:
+    if isinstance(value, list):
+        return [view for item in value for view in _views_in(item)]
+    view = _view_of(value)
+    return [] if view is None else [view]
 
 
 def _last_uses(listing: OperatorList) -> dict[int, int]:

@@ -157,7 +157,7 @@ class DirectRunner:
     def decode(self, lanes: Sequence[DirectRequest | None], name: str) -> list[list[int]]:
         """One decode step; None is an idle lane. Returns drawn tokens per lane."""
         result = self.run(name, self.decode_values(lanes))
-        drawn = []
+        drawn: list[list[int]] = []
         for index, request in enumerate(lanes):
             if request is None:
                 drawn.append([])

@@ -31,10 +31,10 @@ def simplify(graph: fx.Graph) -> None:
 
 
 def _forget_device(node: fx.Node) -> None:
-    # A program runs on one device: only the type conversion is left.
-    source, _, dtype = node.args[:3]
+    # A program runs on one device: only the type conversion (and a forced copy) is left.
+    source, _, *rest = node.args
     node.target = aten.to.dtype
-    node.args = (source, dtype)
+    node.args = (source, *rest)
 
 
 def _is_impure(node: fx.Node) -> bool:
@@ -50,7 +50,8 @@ def _is_identity_cast(node: fx.Node) -> bool:
     source, result = node.args[0].meta["val"], node.meta["val"]
     if node.target is aten.contiguous.default:
         return bool(source.is_contiguous())
-    return bool(source.dtype == result.dtype and not node.kwargs.get("copy", False))
+    copies = node.kwargs.get("copy", len(node.args) > 3 and node.args[3])
+    return bool(source.dtype == result.dtype and not copies)
 
 
 def _is_idle_dropout(node: fx.Node) -> bool:
@@ -58,14 +59,15 @@ def _is_idle_dropout(node: fx.Node) -> bool:
 
 
 def _is_matrix(node: fx.Node) -> bool:
-    return node.meta["val"].dim() == 2
+    return bool(node.meta["val"].dim() == 2)
 
 
 def _lower_linear(graph: fx.Graph, node: fx.Node) -> None:
     # flare::linear has load-time weight packing; a bias is optional in both.
-    x, weight, *bias = node.args
+    x, weight, *rest = node.args
+    bias = rest[0] if rest else node.kwargs.get("bias")
     with graph.inserting_before(node):
-        lowered = graph.call_function(torch.ops.flare.linear.default, (x, weight, bias[0] if bias else None))
+        lowered = graph.call_function(torch.ops.flare.linear.default, (x, weight, bias))
     lowered.meta = node.meta
     node.replace_all_uses_with(lowered)
     graph.erase_node(node)
@@ -75,7 +77,8 @@ def _fuse_residual_norms(graph: fx.Graph) -> None:
     """`norm(residual + x)` with both the sum and the norm used becomes one operator that adds in place.
 
     The residual's storage may be reused only when the sum is its last use and it is a temporary of the
-    same shape and type that no view aliases.
+    same shape and type that no view aliases. The sum moves to where the norm is, so nothing in between may
+    write, and a probe, which is copied when its value is produced, must not name the sum.
     """
     order = {node: index for index, node in enumerate(graph.nodes)}
     for node in list(graph.nodes):
@@ -94,7 +97,9 @@ def _fuse_residual_norms(graph: fx.Graph) -> None:
             or residual.meta["val"].dtype != x.meta["val"].dtype
         ):
             continue
-        if any(order[user] < order[node] for user in total.users):
+        if any(order[user] < order[node] or user.op == "output" for user in total.users):
+            continue
+        if any(_writes(other) for other, index in order.items() if order[total] < index < order[node]):
             continue
         with graph.inserting_before(node):
             fused = graph.call_function(
@@ -120,4 +125,16 @@ _FRESH = (
 
 def _is_private_temporary(node: fx.Node) -> bool:
     schema = getattr(node.target, "_schema", None)
-    return schema is not None and schema.name in _FRESH
+    fresh: bool = schema is not None and schema.name in _FRESH
+    return fresh and not any(map(_aliases, node.users))
+
+
+def _writes(node: fx.Node) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and bool(schema.is_mutable)
+
+
+def _aliases(node: fx.Node) -> bool:
+    """Whether the result may share storage with an operand."""
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and any(result.alias_info is not None for result in schema.returns)

@@ -32,6 +32,10 @@ class CapacityRequest:
         for name in ("concurrency", "prefill_chunk_size", "page_tokens"):
             if getattr(self, name) < 1:
                 raise CapacityError(f"{name.replace('_', '-')} must be at least 1", field=name)
+        if self.context is not None and self.context < 2:
+            raise CapacityError("context must be at least 2: a prompt and an answer", field="context")
+        if self.snapshot_rows is not None and self.snapshot_rows < 0:
+            raise CapacityError("snapshot-rows must not be negative", field="snapshot_rows")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +84,7 @@ def plan_serving(
     Raises CapacityError with the numbers when the context exceeds the model's, or when the memory cannot
     hold weights and at least one full context.
     """
-    context = request.context or model_context
+    context = model_context if request.context is None else request.context
     if context > model_context:
         raise CapacityError(
             f"context {context} exceeds the model's limit of {model_context}", field="context"

@@ -6,6 +6,7 @@ writes as they are (checked with torch 2.13), which is what makes a program a fu
 
 from __future__ import annotations
 
+import inspect
 import math
 import operator
 from collections.abc import Iterable
@@ -27,6 +28,8 @@ class TraceError(RuntimeError):
 
 def trace(definition: ProgramDefinition) -> OperatorList:
     """Trace `definition.module` and encode it. Raises TraceError naming program and node."""
+    if arguments := list(inspect.signature(definition.module.forward).parameters):
+        raise TraceError(f"program {definition.name} takes no arguments, its forward has {arguments}")
     with torch.no_grad(), torch.device("meta"):
         exported = torch.export.export(definition.module, (), strict=False)
     signature = exported.graph_signature
