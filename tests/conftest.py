@@ -1,0 +1,62 @@
+"""Prepared cores that many tests share. Tiny ones are made once per run, real ones once per source tree."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from prepared_cores import cached_core, prepare_tiny, published_checkpoint
+
+from flare.contract import DType
+from flare.prepare import CapacityRequest, Checkpoint
+from flare_recipe_smollm.recipe import RECIPE
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--complete",
+        action="store_true",
+        help="numerics: every two-way cut and 50 partitions instead of a sample (hours on two cores)",
+    )
+
+
+@pytest.fixture(scope="session")
+def complete(request: pytest.FixtureRequest) -> bool:
+    """Whether the complete numerical comparison was asked for."""
+    return bool(request.config.getoption("--complete"))
+
+
+@pytest.fixture(scope="session")
+def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Directory of the recipe's tiny random checkpoint."""
+    return RECIPE.oracle.tiny_checkpoint(tmp_path_factory.mktemp("tiny") / "checkpoint")
+
+
+@pytest.fixture(scope="session")
+def tiny_core(tiny_checkpoint: Path) -> Path:
+    """The tiny model in float32: context 256, 4 slots, chunks to 64, pages of 16 tokens."""
+    return prepare_tiny(tiny_checkpoint, DType.F32)
+
+
+@pytest.fixture(scope="session")
+def tiny_core_bf16(tiny_checkpoint: Path) -> Path:
+    """The tiny model in bfloat16, otherwise like `tiny_core`."""
+    return prepare_tiny(tiny_checkpoint, DType.BF16)
+
+
+@pytest.fixture(scope="session")
+def smollm_checkpoint() -> Checkpoint:
+    """The published checkpoint, opened."""
+    return published_checkpoint()
+
+
+@pytest.fixture(scope="session")
+def smollm_core() -> Path:
+    """The real model in bfloat16 as `flare prepare` makes it: 4 slots, chunks to 512, costs measured."""
+    return cached_core(DType.BF16, CapacityRequest(context=2048), calibrate=True)
+
+
+@pytest.fixture(scope="session")
+def smollm_core_f32() -> Path:
+    """The real model in float32 for numerics."""
+    return cached_core(DType.F32, CapacityRequest(context=1024), calibrate=False)
