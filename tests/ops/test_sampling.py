@@ -9,7 +9,7 @@ from scipy import stats
 from slot_state import commit, i32, make_state, sample, snapshot
 
 from flare_components.ops.request_state import INVALID_TOKEN, NO_TOKEN
-from flare_components.ops.sampling import invert
+from flare_components.ops.sampling import invert, widen
 
 
 def exact_probabilities(logits, *, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0):
@@ -167,8 +167,13 @@ def test_inversion_skips_weightless_entries_at_both_ends():
     assert invert(weights, 1 / 3 - 1e-9) == 1
     assert invert(weights, 1 / 3 + 1e-9) == 3
     assert invert(weights, 1 - 2.0**-53) == 3
-    # A product that rounds up to the total still finds the last entry that can be drawn.
-    assert invert(np.array([5e-324, 0.0]), 1 - 2.0**-53) == 0
+
+
+def test_widening_is_exact_for_every_bfloat16():
+    row = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(torch.bfloat16)
+    assert np.array_equal(widen(row), row.float().numpy(), equal_nan=True)
+    assert np.array_equal(widen(row[::3]), row[::3].float().numpy(), equal_nan=True)
+    assert widen(torch.ones(3, 2).half()[:, 1]).tolist() == [1, 1, 1]
 
 
 def test_a_tiny_temperature_draws_the_most_likely_tokens():
