@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from flare_components.ops import filters
-from flare_components.ops.filters import Filters, keep
+from flare_components.ops.filters import Filters, candidates, keep
 
 SLACK = 1e-9  # cases nearer than this to a boundary depend on rounding, in any implementation
 
@@ -84,6 +84,17 @@ def test_a_large_vocabulary_is_cut_where_the_full_sort_cuts_it(seed, scale, monk
         full_ids, full_weights = keep(row, float(row.max()), f)
         np.testing.assert_array_equal(ids, full_ids, err_msg=str(f))
         np.testing.assert_array_equal(weights, full_weights, err_msg=str(f))
+
+
+@pytest.mark.parametrize("size", [1, 5, 64, 777, 6000])
+@pytest.mark.parametrize("least", [1, 2, 30, 256])
+def test_candidates_are_all_tokens_above_a_bound(size, least):
+    row = np.round(np.random.default_rng(size).normal(size=size) * 8).astype(np.float32)
+    ids = candidates(row, least)
+    assert ids.size >= min(least, size)
+    assert ids.tolist() == np.flatnonzero(row >= row[ids].min()).tolist()
+    if size == 6000:
+        assert ids.size < size / 2, "the pass is bounded"
 
 
 def test_every_token_tied_with_the_kth_stays():

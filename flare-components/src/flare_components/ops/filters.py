@@ -7,8 +7,8 @@ value. Equal logits are therefore kept or dropped together; no filter splits a t
 * top-k keeps every token not below the k-th largest of those;
 * top-p keeps every token for which the tokens strictly above it hold less than `top_p` of what is left.
 
-The cut is looked for among the largest logits, `PASSES` of them in turn; only when those do not decide it
-(flat distributions, wide ties, large k) are all values sorted.
+The cut is looked for among some hundreds of the largest logits, then some thousands; only when those do
+not decide it (flat distributions, wide ties, large k) are all values sorted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-# Selecting 256 or 2048 of 49152 values takes 0.10 and 0.13 ms here, sorting all of them 1 ms.
+# Candidates of the bounded passes, at least. Sorting all of 49152 values takes 1 ms here, a pass 0.1.
 PASSES = (256, 2048)
 
 Row = NDArray[np.float32]
@@ -55,20 +55,33 @@ def keep(row: Row, peak: float, filters: Filters) -> tuple[NDArray[np.int64] | N
     mass = None
     if top_p and not top_k and filters.min_p <= 0.0:
         mass = float(weigh(row, peak, filters.temperature).sum())
-    for size in PASSES:
+    for size in (*PASSES, row.size):
         if top_k > size:
             continue
-        largest, indices = torch.topk(torch.from_numpy(row), min(size, row.size))
-        values = largest.numpy()
-        count = _count(values, values.size == row.size, peak, filters, top_k, mass)
+        ids = candidates(row, size)
+        values = row[ids]
+        descending = -np.sort(-values)
+        count = _count(descending, ids.size == row.size, peak, filters, top_k, mass)
         if count is not None:
-            ids = np.sort(indices.numpy()[:count])
-            return ids, weigh(row[ids], peak, filters.temperature)
-    values = -np.sort(-row)
-    count = _count(values, True, peak, filters, top_k, mass)
-    assert count is not None, "the whole vocabulary decides every filter"
-    ids = np.flatnonzero(row >= values[count - 1])
-    return ids, weigh(row[ids], peak, filters.temperature)
+            kept = values >= descending[count - 1]
+            return ids[kept], weigh(values[kept], peak, filters.temperature)
+    raise AssertionError("the whole vocabulary decides every filter")
+
+
+def candidates(row: Row, least: int) -> NDArray[np.int64]:
+    """Ids in vocabulary order of all tokens not below some bound that at least `least` tokens reach.
+
+    The bound is the `least`-th largest of the maxima of about three times as many groups: cheaper than
+    selecting exactly `least` tokens, and never between equal logits.
+    """
+    width = row.size // (3 * least)
+    if width < 2:
+        return np.arange(row.size)
+    groups = row.size // width
+    # A group is every `groups`-th token: this axis is reduced in vectors.
+    maxima = row[: groups * width].reshape(width, groups).max(axis=0)
+    place = groups - least
+    return np.flatnonzero(row >= np.partition(maxima, place)[place])
 
 
 def _count(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
+
+from flare_components.ops.filters import candidates
 
 Row = NDArray[np.float32]
 
@@ -19,11 +20,8 @@ def log_normalizer(row: Row, peak: float) -> float:
 def most_likely(row: Row, count: int) -> tuple[NDArray[np.int64], Row]:
     """Ids and logits of the `count` largest entries, descending; of equal logits the smaller id is first,
     also where a tie crosses the end of the list. Fewer when V is smaller."""
-    count = min(count, row.size)
     if count == 0:
         return np.empty(0, np.int64), np.empty(0, np.float32)
-    last = torch.topk(torch.from_numpy(row), count).values[-1].item()
-    above, ties = np.flatnonzero(row > last), np.flatnonzero(row == last)
-    above = above[np.argsort(-row[above], kind="stable")]
-    ids = np.concatenate([above, ties[: count - above.size]])
+    ids = candidates(row, count)
+    ids = ids[np.argsort(-row[ids], kind="stable")[:count]]
     return ids, row[ids]
