@@ -1,4 +1,4 @@
-"""Shared code knows no model, and what a core says about its origin changes nothing."""
+"""Shared code knows no model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MODEL_NAMES = re.compile(
     re.IGNORECASE,
 )
 FLAGS = re.compile(r"\b(supports|can)_[a-z_]+")
-# Names that are no model: a tokenizer model of the GGUF format and a library's function.
+RECIPE = ROOT / "examples/flare-recipe-smollm/src/flare_recipe_smollm/model.py"
 FILES = sorted(file for tree in (FLARE, COMPONENTS) for file in tree.rglob("*.py"))
 
 
@@ -38,3 +38,9 @@ def test_shared_code_has_none(pattern: re.Pattern[str]) -> None:
         for file in FILES
     }
     assert {name: words for name, words in found.items() if words} == {}
+
+
+def test_the_search_finds_names_where_they_belong() -> None:
+    assert MODEL_NAMES.search(code(RECIPE))
+    assert FLAGS.search("if self.supports_windows:")
+    assert FLAGS.search("can_speculate = True")
