@@ -1,7 +1,7 @@
 """`flare::sample`: one draw per lane from the request's own distribution and random stream.
 
-Order of the steps, which is that of vLLM 1.x (its grammar mask, then `vllm/v1/sample/sampler.py`; bias and
-minimum length commute, because a forbidden token stays forbidden under any finite bias):
+Order of the steps, which is that of vLLM's V1 engine (grammar mask, then `vllm/v1/sample/sampler.py`, where
+the minimum length comes before the bias: the two commute, a forbidden token stays so under any finite bias):
 
 1. grammar mask, 2. logit bias, 3. stop tokens forbidden before `min_tokens`, 4. repetition, then presence
 and frequency penalties, 5. temperature, 6. min-p, 7. top-k, 8. top-p, 9. draw.
