@@ -20,6 +20,10 @@ def load_device(contract: PreparedContract, source: TensorSource, *, threads: in
     `threads` bounds the CPU device's compute threads. Raises CoreError when the core does not fit here.
     """
     kind = contract.identity.device
+    if kind == "sim":
+        from flare.device.sim import SimDevice, StoredImage
+
+        return SimDevice(StoredImage(contract.model_dump_json(), source))
     if kind == "cpu":
         from flare.device.cpu import CpuDevice
 

@@ -7,6 +7,7 @@ storage that is undefined or was freed holds poison; faults are injected on requ
 
 from __future__ import annotations
 
+import builtins
 import queue
 import threading
 import time
@@ -39,6 +40,24 @@ class CoreImage(Protocol):
     def contract_json(self) -> bytes | str: ...
 
     def bytes(self, name: str) -> bytes | memoryview | Bytes: ...
+
+
+class Payloads(Protocol):
+    """Where programs and initial contents are read from by tensor name."""
+
+    def bytes(self, name: str) -> bytes | memoryview | Bytes: ...
+
+
+@dataclass(frozen=True, slots=True)
+class StoredImage:
+    """A contract with the open file that holds its tensors."""
+
+    contract_json: bytes | str
+    payloads: Payloads
+
+    def bytes(self, name: str) -> builtins.bytes | memoryview | Bytes:
+        """Stored bytes of a tensor."""
+        return self.payloads.bytes(name)
 
 
 @dataclass(frozen=True, slots=True)
