@@ -30,8 +30,11 @@ def trace(definition: ProgramDefinition) -> OperatorList:
     """Trace `definition.module` and encode it. Raises TraceError naming program and node."""
     if arguments := list(inspect.signature(definition.module.forward).parameters):
         raise TraceError(f"program {definition.name} takes no arguments, its forward has {arguments}")
-    with torch.no_grad(), torch.device("meta"):
-        exported = torch.export.export(definition.module, (), strict=False)
+    try:
+        with torch.no_grad(), torch.device("meta"):
+            exported = torch.export.export(definition.module, (), strict=False)
+    except Exception as error:
+        raise TraceError(f"program {definition.name} cannot be traced: {error}") from error
     signature = exported.graph_signature
     placeholders = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
     simplify(exported.graph_module.graph)
