@@ -45,6 +45,8 @@ async def fit_words(tokens: int, count: Callable[[str], Awaitable[int]], writer:
         measured = await count(writer.write(words))
         if within(measured, tokens):
             return words
+        if measured <= 0:
+            raise BenchmarkError(f"the server counts {measured} tokens in a prompt of {words} words")
         words = max(1, round(words * tokens / measured))
     raise BenchmarkError(f"no number of words gives a prompt of {tokens} tokens within 2 percent")
 

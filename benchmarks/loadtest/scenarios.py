@@ -9,6 +9,7 @@ import asyncio
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import httpx
@@ -16,7 +17,7 @@ import httpx
 from loadtest.completion import Completion, stream_completion
 from loadtest.errors import BenchmarkError
 from loadtest.prompts import PromptWriter, fit_words, within
-from loadtest.timing import gaps, percentile, tokens_per_second
+from loadtest.timing import common_window, gaps, percentile, tokens_per_second
 
 # The first text is timed; a few tokens make sure that there is one, whatever the first token is.
 FIRST_TOKENS = 4
@@ -84,22 +85,27 @@ async def decode(
     await streams(WARM_UP_TOKENS)
     runs = [await streams(output_tokens) for _ in range(repeats)]
     rates = [tokens_per_second(run) for run in runs]
-    flat = [completion for run in runs for completion in run]
+    completions = [completion for run in runs for completion in run]
+    pauses = [_pauses(completion, common_window(run)) for run in runs for completion in run]
     return {
         "tokens_per_second": statistics.median(rates),
         "all_tokens_per_second": rates,
-        "tokens_per_event": statistics.fmean(completion.tokens_per_event for completion in flat),
-        "inter_token_ms": summary([1000 * gap for completion in flat for gap in gaps(completion)]),
-        "streams": [_stream(completion) for completion in flat],
+        "tokens_per_event": statistics.fmean(completion.tokens_per_event for completion in completions),
+        "inter_token_ms": summary(list(chain.from_iterable(pauses))),
+        "streams": list(map(_stream, completions, pauses)),
     }
 
 
-def _stream(completion: Completion) -> dict[str, Any]:
+def _pauses(completion: Completion, window: tuple[float, float]) -> list[float]:
+    return [1000 * gap for gap in gaps(completion, window)]
+
+
+def _stream(completion: Completion, pauses: Sequence[float]) -> dict[str, Any]:
     return {
         "prompt_tokens": completion.prompt_tokens,
         "completion_tokens": completion.completion_tokens,
         "first_token_ms": 1000 * completion.first_token_seconds,
-        "inter_token_ms": summary([1000 * gap for gap in gaps(completion)]),
+        "inter_token_ms": summary(pauses),
     }
 
 

@@ -50,6 +50,13 @@ def tokens_per_second(completions: Sequence[Completion]) -> float:
     return tokens / (end - start)
 
 
-def gaps(completion: Completion) -> list[float]:
-    """Seconds between neighbouring events with text."""
-    return [later - earlier for earlier, later in pairwise(completion.times)]
+def gaps(completion: Completion, window: tuple[float, float]) -> list[float]:
+    """Seconds between neighbouring events with text, both inside `window`.
+
+    Raises: BenchmarkError when the window has no two events of the stream.
+    """
+    start, end = window
+    inside = [arrived for arrived in completion.times if start <= arrived <= end]
+    if len(inside) < 2:
+        raise BenchmarkError("a stream sent hardly any text while all decoded; ask for more output tokens")
+    return [later - earlier for earlier, later in pairwise(inside)]
