@@ -24,7 +24,8 @@ app = typer.Typer(
 
 
 def reports_errors(command: Callable[P, R]) -> Callable[P, R]:
-    """Typed errors become one line on standard error and exit status 1; bugs keep their traceback."""
+    """Typed errors, and what the operating system refuses (a missing file, a full disk), become one line on
+    standard error and exit status 1; bugs keep their traceback."""
 
     @functools.wraps(command)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -32,6 +33,12 @@ def reports_errors(command: Callable[P, R]) -> Callable[P, R]:
             return command(*args, **kwargs)
         except FlareError as error:
             typer.secho(f"flare: {error}", fg=typer.colors.RED, err=True)
+            raise typer.Exit(1) from error
+        except BrokenPipeError:
+            raise  # the reader of our output left: typer ends quietly
+        except OSError as error:
+            place = "" if error.filename is None else f"{error.filename}: "
+            typer.secho(f"flare: {place}{error.strerror or error}", fg=typer.colors.RED, err=True)
             raise typer.Exit(1) from error
 
     return wrapped

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import sys
-import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from flare.cli.app import app, reports_errors
-from flare.errors import UnavailableError
-
-if TYPE_CHECKING:
-    import httpx
+from flare.errors import FlareError
 
 
 @app.command()
@@ -23,84 +19,62 @@ def chat(
     message: Annotated[str | None, typer.Argument(help="One question; without it a conversation.")] = None,
     url: Annotated[str, typer.Option(help="Server address.")] = "http://127.0.0.1:8000",
     system: Annotated[str | None, typer.Option(help="System message.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(help="Longest answer in tokens.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="Longest answer in tokens.")] = None,
     temperature: Annotated[float | None, typer.Option(help="Sampling temperature.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed: the same question gets the same answer.")] = None,
 ) -> None:
     """Chat with a running server; answers stream as they are drawn."""
-    import httpx
+    from flare.cli.conversation import Server
 
-    history: list[dict[str, str]] = []
-    if system:
-        history.append({"role": "system", "content": system})
-    parameters = {"max_tokens": max_tokens, "temperature": temperature}
+    parameters = {"max_tokens": max_tokens, "temperature": temperature, "seed": seed}
     body: dict[str, Any] = {key: value for key, value in parameters.items() if value is not None}
-    with httpx.Client(base_url=url, timeout=httpx.Timeout(10, read=None)) as client:
-        body["model"] = _model(client, url)
-        for question in [message] if message is not None else _questions():
-            history.append({"role": "user", "content": question})
-            answer = _answer(client, {**body, "messages": history})
-            history.append({"role": "assistant", "content": answer})
-
-
-def _model(client: httpx.Client, url: str) -> str:
-    import httpx
-
-    try:
-        name: str = client.get("/v1/models").raise_for_status().json()["data"][0]["id"]
-    except httpx.HTTPError as error:
-        raise UnavailableError(f"no server answers at {url}: {error}", field="url") from error
-    return name
+    history = [{"role": "system", "content": system}] if system else []
+    with Server(url) as server:
+        body["model"] = server.model()
+        if message is not None:
+            _ask(server, body, history, message)
+            return
+        for question in _questions():
+            try:
+                _ask(server, body, history, question)
+            except FlareError as error:
+                # The conversation goes on without the question that could not be answered.
+                typer.secho(f"flare: {error}", fg=typer.colors.RED, err=True)
 
 
 def _questions() -> Iterator[str]:
-    """Lines from the terminal until end of file or an empty interrupt."""
-    typer.secho("End with ctrl-D.", dim=True, err=True)
+    """Lines of standard input until its end or an interrupt; a terminal gets a prompt and line editing."""
+    interactive = sys.stdin.isatty()
+    if interactive:
+        with contextlib.suppress(ImportError):
+            import readline  # noqa: F401  (input() edits lines once it is imported)
+        typer.secho("End with ctrl-D; ctrl-C stops an answer.", dim=True, err=True)
     while True:
         try:
-            line = input("> ").strip()
+            line = (input("> ") if interactive else input()).strip()
         except (EOFError, KeyboardInterrupt):
-            typer.echo(err=True)
+            if interactive:
+                typer.echo(err=True)
             return
         if line:
             yield line
 
 
-def _answer(client: httpx.Client, body: dict[str, Any]) -> str:
-    """Stream one answer to standard output, then its speed to standard error; returns the text."""
-    stream = {**body, "stream": True, "stream_options": {"include_usage": True}}
-    parts: list[str] = []
-    usage: dict[str, int] = {}
-    started = time.perf_counter()
-    first = last = started
-    with client.stream("POST", "/v1/chat/completions", json=stream) as response:
-        if response.status_code != 200:
-            response.read()
-            raise UnavailableError(_message(response.json()))
-        for line in response.iter_lines():
-            if not line.startswith("data: ") or line == "data: [DONE]":
-                continue
-            event = json.loads(line[len("data: ") :])
-            if "error" in event:
-                raise UnavailableError(_message(event))
-            usage = event.get("usage") or usage
-            for choice in event["choices"]:
-                if text := choice["delta"].get("content"):
-                    last = time.perf_counter()
-                    first = first if parts else last
-                    parts.append(text)
-                    sys.stdout.write(text)
-                    sys.stdout.flush()
-    sys.stdout.write("\n")
-    tokens = usage.get("completion_tokens", 0)
-    speed = (tokens - 1) / (last - first) if tokens > 1 and last > first else 0.0
-    typer.secho(
-        f"{usage.get('prompt_tokens', 0)} prompt tokens, first token {1000 * (first - started):.0f} ms, "
-        f"{tokens} tokens at {speed:.1f} tok/s",
-        dim=True,
-        err=True,
-    )
-    return "".join(parts)
+def _ask(server: Any, body: dict[str, Any], history: list[dict[str, str]], question: str) -> None:
+    """Stream the answer to standard output and its speed to standard error; both messages join `history`."""
+    from flare.cli.conversation import Answer
 
-
-def _message(body: dict[str, Any]) -> str:
-    return str(body.get("error", {}).get("message", body))
+    asked = [*history, {"role": "user", "content": question}]
+    answer = Answer()
+    try:
+        for text in server.stream({**body, "messages": asked}, answer):
+            sys.stdout.write(text)
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        typer.secho(" (stopped)", dim=True, err=True, nl=False)
+    finally:
+        if answer.parts:
+            sys.stdout.write("\n")
+            sys.stdout.flush()
+    history[:] = [*asked, {"role": "assistant", "content": "".join(answer.parts)}]
+    typer.secho(answer.summary(), dim=True, err=True)

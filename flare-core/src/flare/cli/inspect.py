@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -39,18 +40,20 @@ def inspect(
 
 def _print(contract: PreparedContract, digest: str, roles: dict[str, int]) -> None:
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     from flare.prepare.plan import format_bytes
 
-    console = Console()
+    # Piped output keeps one line per value: it is read by grep as often as by people.
+    console = Console() if sys.stdout.isatty() else Console(width=400)
     identity, provenance, capacities = contract.identity, contract.provenance, contract.capacities
 
     def section(title: str, rows: dict[str, object]) -> None:
         console.print(f"\n[bold]{title}[/bold]")
         table = Table(show_header=False, box=None, padding=(0, 2))
         for key, value in rows.items():
-            table.add_row(key, str(value))
+            table.add_row(escape(key), escape(str(value)))
         console.print(table)
 
     section(

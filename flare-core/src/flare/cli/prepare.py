@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from flare.cli.app import app, reports_errors
+from flare.errors import FlareError
 
 
 class Precision(StrEnum):
@@ -48,6 +49,7 @@ def prepare(
 
     started = time.monotonic()
     destination = output or Path(f"{name}.core.safetensors")
+    _check_writable(destination)
     contract = prepare_model(
         name,
         destination,
@@ -67,3 +69,11 @@ def prepare(
         f"{destination} ({size}): {contract.provenance.model}, context {contract.capacities.context}, "
         f"concurrency {contract.capacities.concurrency}, prepared in {time.monotonic() - started:.0f} s"
     )
+
+
+def _check_writable(destination: Path) -> None:
+    """Preparation takes long: a mistyped place is found before it starts."""
+    if destination.is_dir():
+        raise FlareError(f"{destination} is a directory, not a place for a core file", field="output")
+    if not destination.absolute().parent.is_dir():
+        raise FlareError(f"there is no directory {destination.absolute().parent}", field="output")

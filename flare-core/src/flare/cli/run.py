@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flare.cli.app import app, reports_errors
+from flare.errors import CoreError
 
 if TYPE_CHECKING:
     from flare.engine.client import EngineOptions
-    from flare.server import ServerSettings
 
 
 class ZeroTemperature(StrEnum):
@@ -27,7 +27,9 @@ class ZeroTemperature(StrEnum):
 def run(
     core: Annotated[Path, typer.Argument(help="A core file made by `flare prepare`.")],
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 8000,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")
+    ] = 8000,
     served_model_name: Annotated[
         str | None, typer.Option(help="Model name of the API; default: the file's name.")
     ] = None,
@@ -36,11 +38,12 @@ def run(
         typer.Option(help="Temperature 0: refuse, or take the smallest allowed temperature."),
     ] = ZeroTemperature.REJECT,
     threads: Annotated[
-        int | None, typer.Option(help="Compute threads of a CPU core; default: all cores.")
+        int | None, typer.Option(min=1, help="Compute threads of a CPU core; default: all cores.")
     ] = None,
-    max_waiting: Annotated[int, typer.Option(help="Requests that may wait for admission.")] = 256,
+    max_waiting: Annotated[int, typer.Option(min=1, help="Requests that may wait for admission.")] = 256,
     inter_token_ms: Annotated[
-        float, typer.Option(help="Longest pause of a running stream while another prompt is prefilled.")
+        float,
+        typer.Option(min=1, help="Longest pause of a running stream while another prompt is prefilled."),
     ] = 150.0,
 ) -> None:
     """Serve a runtime core: OpenAI-compatible HTTP on loopback unless told otherwise."""
@@ -49,20 +52,17 @@ def run(
 
     from flare.engine.client import EngineOptions
     from flare.scheduler import Settings
-    from flare.server import ServerSettings
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s")
     name = served_model_name or core.name.removesuffix(".safetensors").removesuffix(".core")
     options = EngineOptions(
         settings=Settings(max_waiting=max_waiting, inter_token_ms=inter_token_ms), threads=threads
     )
-    asyncio.run(
-        _serve(core, name, host, port, options, ServerSettings(zero_temperature=zero_temperature.value))
-    )
+    asyncio.run(_serve(core, name, host, port, options, zero_temperature))
 
 
 async def _serve(
-    core: Path, name: str, host: str, port: int, options: EngineOptions, settings: ServerSettings
+    core: Path, name: str, host: str, port: int, options: EngineOptions, zero_temperature: ZeroTemperature
 ) -> None:
     import asyncio
     import time
@@ -72,14 +72,17 @@ async def _serve(
     from flare.engine.client import ProcessEngineClient
 
     if not core.is_file():
-        from flare.errors import CoreError
-
-        raise CoreError(f"{core} does not exist; make it with: flare prepare {name}", field="core")
+        raise CoreError(
+            f"{core} is not a file"
+            if core.exists()
+            else f"{core} does not exist; `flare prepare NAME` makes a core",
+            field="core",
+        )
     client = ProcessEngineClient(core, options)
     try:
         from flare.corefile import CoreReader, read_contract
         from flare.frontend import FrontendAssets
-        from flare.server import create_app, listen, serve
+        from flare.server import ServerSettings, create_app, listen, serve
 
         with CoreReader(core) as reader:
             frontend = read_contract(reader).frontend
@@ -90,6 +93,7 @@ async def _serve(
                 if frontend.template_asset is None
                 else bytes(reader.load(frontend.template_asset)).decode(),
             )
+        settings = ServerSettings(zero_temperature=zero_temperature.value)
         application = create_app(model_name=name, assets=assets, engine=client, settings=settings)
         stop = asyncio.Event()
         socket = listen(host, port)

@@ -79,6 +79,8 @@ class Registry:
         message = f"no recipe knows {name!r}"
         if close:
             message += f"; did you mean {' or '.join(close)}?"
+        else:
+            message += "."
         message += f" Known: {', '.join(known)}." if known else f" No recipe is installed (group {GROUP})."
         for row in self.rows:
             if row.status == "broken":

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from flare.errors import CapacityError
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -21,4 +23,4 @@ class Settings:
 
     def __post_init__(self) -> None:
         if self.max_waiting < 1 or self.max_passes < 0 or not self.inter_token_ms > 0:
-            raise ValueError(f"impossible scheduler settings: {self}")
+            raise CapacityError(f"impossible scheduler settings: {self}")
