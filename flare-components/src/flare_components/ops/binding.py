@@ -4,6 +4,9 @@ oneDNN's packed weights have no storage, so a core cannot hold them; they are ma
 cores with AVX512-BF16 (`benchmarks/ops_cpu.py`), a packed product takes about half the time of
 `torch.nn.functional.linear` at one to eight rows, and four rows take less time than one or two. One packed
 copy serves every row count: the layout does not depend on the rows it is packed for.
+
+Operators that run once or more per layer are also called past the dispatcher (3 to 5 us a call inside a
+step, where caches are cold).
 """
 
 from __future__ import annotations
@@ -15,9 +18,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from flare_components.ops.activation import silu_and_mul
+from flare_components.ops.attention import paged_attention
 from flare_components.ops.linear import MIN_ROWS
+from flare_components.ops.norms import add_rms_norm, rms_norm
+from flare_components.ops.paging import paged_kv_write
+from flare_components.ops.rotary import rotary
 
 _PACKED_FOR_ROWS = 16
+
+# By operator: the kernel, and where its weight stands, if it has one.
+_DIRECT: dict[str, tuple[Callable[..., Any], int | None]] = {
+    "flare::rms_norm": (rms_norm, 1),
+    "flare::add_rms_norm": (add_rms_norm, 2),
+    "flare::rotary": (rotary, None),
+    "flare::silu_and_mul": (silu_and_mul, None),
+    "flare::paged_kv_write": (paged_kv_write, None),
+    "flare::paged_attention": (paged_attention, None),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,27 +55,63 @@ def bind(
     change. cache: owned by the loaded core; binding one weight again reuses its packed copy,
     which is found by the weight's address, so weights stay allocated until the last call with this cache.
     """
-    if name.partition(".")[0] != "flare::linear" or not constant[1]:
+    operator = name.partition(".")[0]
+    if operator in _DIRECT:
+        kernel, weight_at = _DIRECT[operator]
+        if weight_at is None or not constant[weight_at]:
+            return None if any(constant) else BoundOp(kernel, 0)
+        weight, nbytes = _kept(args[weight_at], cache)
+        return BoundOp(_with_weight(kernel, weight, weight_at), nbytes)
+    if operator != "flare::linear" or not constant[1] or not _packable(args[1]):
         return None
-    weight, bias = args[1], args[2] if len(args) > 2 else None
-    assert isinstance(weight, Tensor)
-    if not _packable(weight):
-        return None
-    fixed_bias = bias if isinstance(bias, Tensor) and constant[2] else None
-    key = ("linear", weight.data_ptr(), tuple(weight.shape), weight.stride(), weight.dtype)
-    nbytes = 0
-    if key not in cache:
-        cache[key] = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), _PACKED_FOR_ROWS)
-        nbytes += weight.numel() * weight.element_size()
-    staging_key = ("staging", weight.shape[1], weight.dtype)
-    if staging_key not in cache:
-        cache[staging_key] = torch.zeros(MIN_ROWS, weight.shape[1], dtype=weight.dtype)
-        nbytes += cache[staging_key].nbytes
-    return BoundOp(_packed_linear(cache[key], fixed_bias, cache[staging_key]), nbytes)
+    bias, bias_bytes = _kept(args[2], cache) if constant[2] else (None, 0)
+    packed, packed_bytes = _packed(args[1], cache)
+    staging, staging_bytes = _staging(args[1], cache)
+    return BoundOp(_packed_linear(packed, bias, staging), bias_bytes + packed_bytes + staging_bytes)
 
 
-def _packable(weight: Tensor) -> bool:
+def _identity(kind: str, tensor: Tensor) -> Hashable:
+    return kind, tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype
+
+
+def _kept(operand: object, cache: dict[Hashable, Any]) -> tuple[Tensor, int]:
+    """A copy of a small operand, whose buffer may be released once everything is bound."""
+    assert isinstance(operand, Tensor)
+    key = _identity("kept", operand)
+    if key in cache:
+        return cache[key], 0
+    cache[key] = operand.clone()
+    return cache[key], cache[key].nbytes
+
+
+def _packed(operand: object, cache: dict[Hashable, Any]) -> tuple[Tensor, int]:
+    assert isinstance(operand, Tensor)
+    key = _identity("packed", operand)
+    if key in cache:
+        return cache[key], 0
+    cache[key] = torch.ops.mkldnn._reorder_linear_weight(operand.contiguous(), _PACKED_FOR_ROWS)
+    return cache[key], operand.numel() * operand.element_size()
+
+
+def _staging(operand: object, cache: dict[Hashable, Any]) -> tuple[Tensor, int]:
+    """The rows that fewer than MIN_ROWS are padded in; programs of one core run one after another."""
+    assert isinstance(operand, Tensor)
+    key = ("staging", operand.shape[1], operand.dtype)
+    if key in cache:
+        return cache[key], 0
+    cache[key] = torch.zeros(MIN_ROWS, operand.shape[1], dtype=operand.dtype)
+    return cache[key], cache[key].nbytes
+
+
+def _with_weight(kernel: Callable[..., Tensor], weight: Tensor, at: int) -> Callable[..., Tensor]:
+    if at == 1:
+        return lambda x, _, eps: kernel(x, weight, eps)
+    return lambda residual, x, _, eps: kernel(residual, x, weight, eps)
+
+
+def _packable(weight: object) -> bool:
     """Whether this processor has packed kernels for the weight's type."""
+    assert isinstance(weight, Tensor)
     if weight.dtype == torch.bfloat16:
         supported: bool = torch.ops.mkldnn._is_mkldnn_bf16_supported()
         return supported
