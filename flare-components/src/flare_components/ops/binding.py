@@ -4,9 +4,6 @@ oneDNN's packed weights have no storage, so a core cannot hold them; they are ma
 cores with AVX512-BF16 (`benchmarks/ops_cpu.py`), a packed product takes about half the time of
 `torch.nn.functional.linear` at one to eight rows, and four rows take less time than one or two. One packed
 copy serves every row count: the layout does not depend on the rows it is packed for.
-
-Operators that run once or more per layer are also called past the dispatcher (3 to 5 us a call inside a
-step, where caches are cold).
 """
 
 from __future__ import annotations
@@ -18,24 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from flare_components.ops.activation import silu_and_mul
-from flare_components.ops.attention import paged_attention
 from flare_components.ops.linear import MIN_ROWS
-from flare_components.ops.norms import add_rms_norm, rms_norm
-from flare_components.ops.paging import paged_kv_write
-from flare_components.ops.rotary import rotary
 
 _PACKED_FOR_ROWS = 16
-
-# By operator: the kernel, and where its weight stands, if it has one.
-_DIRECT: dict[str, tuple[Callable[..., Any], int | None]] = {
-    "flare::rms_norm": (rms_norm, 1),
-    "flare::add_rms_norm": (add_rms_norm, 2),
-    "flare::rotary": (rotary, None),
-    "flare::silu_and_mul": (silu_and_mul, None),
-    "flare::paged_kv_write": (paged_kv_write, None),
-    "flare::paged_attention": (paged_attention, None),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +37,7 @@ def bind(
     change. cache: owned by the loaded core; binding one weight again reuses its packed copy,
     which is found by the weight's address, so weights stay allocated until the last call with this cache.
     """
-    operator = name.partition(".")[0]
-    if operator in _DIRECT:
-        kernel, weight_at = _DIRECT[operator]
-        if weight_at is None or not constant[weight_at]:
-            return None if any(constant) else BoundOp(kernel, 0)
-        weight, nbytes = _kept(args[weight_at], cache)
-        return BoundOp(_with_weight(kernel, weight, weight_at), nbytes)
-    if operator != "flare::linear" or not constant[1] or not _packable(args[1]):
+    if name.partition(".")[0] != "flare::linear" or not constant[1] or not _packable(args[1]):
         return None
     bias, bias_bytes = _kept(args[2], cache) if constant[2] else (None, 0)
     packed, packed_bytes = _packed(args[1], cache)
@@ -75,7 +50,7 @@ def _identity(kind: str, tensor: Tensor) -> Hashable:
 
 
 def _kept(operand: object, cache: dict[Hashable, Any]) -> tuple[Tensor, int]:
-    """A copy of a small operand, whose buffer may be released once everything is bound."""
+    """A copy of a bias, whose buffer may be released once everything is bound."""
     assert isinstance(operand, Tensor)
     key = _identity("kept", operand)
     if key in cache:
@@ -101,12 +76,6 @@ def _staging(operand: object, cache: dict[Hashable, Any]) -> tuple[Tensor, int]:
         return cache[key], 0
     cache[key] = torch.zeros(MIN_ROWS, operand.shape[1], dtype=operand.dtype)
     return cache[key], cache[key].nbytes
-
-
-def _with_weight(kernel: Callable[..., Tensor], weight: Tensor, at: int) -> Callable[..., Tensor]:
-    if at == 1:
-        return lambda x, _, eps: kernel(x, weight, eps)
-    return lambda residual, x, _, eps: kernel(residual, x, weight, eps)
 
 
 def _packable(weight: object) -> bool:

@@ -76,18 +76,16 @@ def paged_attention(
     context_lens: Tensor,
     scale: float,
 ) -> Tensor:
-    """Query by query and head by head, in FP64."""
-    page_tokens, kv_heads = k_pages.shape[1:3]
-    group = q.shape[1] // kv_heads
+    """Query by query, in FP64."""
+    page_tokens, group = k_pages.shape[1], q.shape[1] // k_pages.shape[2]
     out = torch.zeros_like(q)
     for lane, context in enumerate(context_lens.tolist()):
         start, stop = query_start[lane : lane + 2].tolist()
         for row in range(start, stop) if context else ():
-            seen = context - (stop - start) + (row - start) + 1
-            where = [(int(page_table[lane, t // page_tokens]), t % page_tokens) for t in range(seen)]
-            keys = torch.stack([k_pages[page, offset] for page, offset in where]).double()
-            values = torch.stack([v_pages[page, offset] for page, offset in where]).double()
-            for head in range(q.shape[1]):
-                scores = keys[:, head // group] @ q[row, head].double() * scale
-                out[row, head] = (torch.softmax(scores, 0) @ values[:, head // group]).to(q.dtype)
+            token = torch.arange(context - (stop - start) + (row - start) + 1)
+            where = page_table[lane, token // page_tokens].long(), token % page_tokens
+            keys = k_pages[where].double().repeat_interleave(group, 1)
+            values = v_pages[where].double().repeat_interleave(group, 1)
+            scores = (keys * q[row].double()).sum(2) * scale
+            out[row] = (torch.softmax(scores, 0).unsqueeze(2) * values).sum(0).to(q.dtype)
     return out
