@@ -14,6 +14,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import signal
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -151,6 +152,9 @@ def main() -> int:
     if options.compare:
         compare(*options.compare)
         return 0
+    # A terminated client stops the server that it started, like an interrupted one; a shell that puts it into
+    # the background makes it deaf to interrupts.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:
         result = measure(options)
     except* (BenchmarkError, httpx.TransportError) as group:

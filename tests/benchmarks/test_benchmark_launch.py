@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 import socket
+import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -15,6 +18,7 @@ from loadtest.errors import BenchmarkError
 from loadtest.launch import started_server
 
 PROGRAM = Path(__file__).with_name("fake_openai.py")
+CLIENT = Path(__file__).parents[2] / "benchmarks" / "client.py"
 
 
 @pytest.fixture
@@ -22,6 +26,13 @@ def port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as free:
         number: int = free.getsockname()[1]
         return number
+
+
+def wait_until(condition: Callable[[], bool], message: str, seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, message
+        time.sleep(0.01)
 
 
 def gone(pid: int) -> bool:
@@ -39,10 +50,7 @@ def test_ready_time_and_the_end_of_the_whole_group(port: int, tmp_path: Path) ->
         assert 0.3 <= seconds <= time.perf_counter() - began
         child = int(pid_file.read_text())
         assert not gone(child)
-    deadline = time.monotonic() + 5
-    while not gone(child):
-        assert time.monotonic() < deadline, "a child outlived the server"
-        time.sleep(0.01)
+    wait_until(lambda: gone(child), "a child outlived the server")
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port), timeout=5)
 
@@ -60,14 +68,11 @@ def test_a_server_that_does_not_get_ready_is_stopped(port: int, tmp_path: Path) 
     pid_file = tmp_path / "child"
     command = f"{sys.executable} {PROGRAM} {port} 60 {pid_file}"
     with (
-        pytest.raises(BenchmarkError, match=r"(?s)not ready after 1 s.*loading"),
-        started_server(command, f"http://127.0.0.1:{port}/health", 1.0),
+        pytest.raises(BenchmarkError, match=r"(?s)not ready after 3 s.*loading"),
+        started_server(command, f"http://127.0.0.1:{port}/health", 3.0),
     ):
         pytest.fail("never ready")
-    deadline = time.monotonic() + 5
-    while not gone(int(pid_file.read_text())):
-        assert time.monotonic() < deadline, "a child outlived the server"
-        time.sleep(0.01)
+    wait_until(lambda: gone(int(pid_file.read_text())), "a child outlived the server")
 
 
 def test_another_server_is_not_measured_by_mistake(
@@ -79,3 +84,22 @@ def test_another_server_is_not_measured_by_mistake(
         started_server("true", f"{server.url}/health", 30),
     ):
         pytest.fail("never ready")
+
+
+@pytest.mark.parametrize("fault", [signal.SIGTERM, signal.SIGINT])
+def test_a_stopped_client_stops_its_server(port: int, tmp_path: Path, fault: signal.Signals) -> None:
+    pid_file = tmp_path / "child"
+    url = f"http://127.0.0.1:{port}"
+    server = f"{sys.executable} {PROGRAM} {port} 60 {pid_file}"
+    client = subprocess.Popen(
+        [sys.executable, CLIENT, "--url", url, "--ready-url", f"{url}/health", "--start", server],
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        wait_until(lambda: pid_file.exists() and pid_file.read_text() != "", "the server did not start")
+        client.send_signal(fault)
+        assert client.wait(20) != 0
+        wait_until(lambda: gone(int(pid_file.read_text())), "the server outlived the client")
+    finally:
+        client.kill()
+        client.wait()
