@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterable, Sequence, Set
 from typing import Protocol
 
@@ -27,6 +28,11 @@ class TensorSource(Protocol):
         """Copy and verify many tensors in parallel. Raises CoreError naming a damaged one."""
 
 
+def _zeros(nbytes: int) -> torch.Tensor:
+    # Mapped, not written: pages of the cache that no request has reached yet cost no memory and no time.
+    return torch.frombuffer(mmap.mmap(-1, nbytes), dtype=torch.uint8)
+
+
 class CpuMemory:
     """Allocates and fills every buffer of rank 0. Raises CoreError for contents that do not fit."""
 
@@ -36,9 +42,9 @@ class CpuMemory:
         self._views: dict[BufferView, torch.Tensor] = {}
         requests: list[tuple[str, memoryview]] = []
         for spec in self._specs.values():
-            make = torch.zeros if spec.initial is Initial.ZERO else torch.empty
-            # torch aligns allocations to 64 bytes, the alignment of every view offset.
-            block = make(max(spec.nbytes, 1), dtype=torch.uint8)
+            size = max(spec.nbytes, 1)
+            # Both are aligned to at least 64 bytes, the alignment of every view offset.
+            block = _zeros(size) if spec.initial is Initial.ZERO else torch.empty(size, dtype=torch.uint8)
             self._blocks[spec.name] = block
             if spec.initial is Initial.BYTES:
                 assert spec.tensor is not None
