@@ -32,10 +32,16 @@ class FlareRun:
     """Use as a context: inside it the server is ready, after it no process of it is left.
 
     The process leads a group of its own, as a terminal would arrange, so that `interrupt` can play ctrl-C.
+    `threads` is 1 because a tiny model gains nothing from more, while compute threads that wait for each
+    other on a busy machine make every step tens of times slower. None leaves the choice to the product.
     """
 
-    def __init__(self, core: Path, *options: str, environment: dict[str, str] | None = None) -> None:
-        self._errors = tempfile.TemporaryFile("w+")
+    def __init__(
+        self, core: Path, *options: str, threads: int | None = 1, environment: dict[str, str] | None = None
+    ) -> None:
+        if threads is not None:
+            options = (*options, "--threads", str(threads))
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  (read until the object is dropped)
         self.process = subprocess.Popen(
             [FLARE, "run", str(core), "--port", "0", *options],
             stdout=subprocess.PIPE,

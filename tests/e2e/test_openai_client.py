@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import httpx
 import openai
@@ -166,6 +167,15 @@ def test_temperature_zero_is_refused_and_says_why(served: FlareRun, client: open
         client.chat.completions.create(model=served.name, messages=QUESTION, temperature=0)
 
     assert refused.value.param == "temperature"
+
+
+def test_temperature_zero_is_clamped_where_the_server_was_told_so(tiny_core: Path) -> None:
+    with FlareRun(tiny_core, "--zero-temperature=clamp") as server, server.client() as client:
+        options = {"model": server.name, "prompt": SENTENCE, "max_tokens": 12, "seed": 1}
+        zero = client.completions.create(**options, temperature=0)
+        smallest = client.completions.create(**options, temperature=0.01)
+
+    assert zero.choices[0].text == smallest.choices[0].text
 
 
 def test_an_unknown_model_and_an_unknown_path_are_not_found(served: FlareRun, client: openai.OpenAI) -> None:
