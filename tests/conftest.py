@@ -16,7 +16,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--complete",
         action="store_true",
-        help="numerics: every two-way cut and 50 partitions instead of a sample (hours on two cores)",
+        help="numerics: every two-way cut and 50 partitions instead of a sample (half an hour alone)",
     )
 
 
