@@ -21,7 +21,10 @@ class LlamaOracle:
         fields = {k: v for k, v in checkpoint.config.items() if k != "architectures"}
         config = LlamaConfig(**fields)
         config._attn_implementation = "eager"
-        model = LlamaForCausalLM(config).to(serving_dtype(dtype)).eval()
+        model = LlamaForCausalLM(config).eval()
+        # Parameters only: rotary frequencies stay in float32, as from_pretrained leaves them.
+        for parameter in model.parameters():
+            parameter.data = parameter.data.to(serving_dtype(dtype))
         state = {name: checkpoint.load(name) for name in checkpoint.tensors}
         missing, unexpected = model.load_state_dict(state, strict=False)
         assert not unexpected, unexpected
