@@ -32,6 +32,13 @@ def unknown_overload(d: Document) -> None:
     d["operators"][0]["name"] = "aten::relu.Sideways"
 
 
+def operator_that_opens_files(d: Document) -> None:
+    import torch
+
+    d["operators"][0]["name"] = "aten::from_file"
+    d["operators"][0]["schema_text"] = str(torch.ops.aten.from_file.default._schema)
+
+
 def attribute_of_a_packet(d: Document) -> None:
     d["operators"][0]["name"] = "aten::relu.__class__"
 
@@ -78,6 +85,7 @@ def unknown_literal(d: Document) -> None:
         (other_schema, "has the schema .* the core was prepared with"),
         (unknown_operator, "flare::clairvoyance is not available here"),
         (unknown_overload, "aten::relu.Sideways is not available here"),
+        (operator_that_opens_files, "opens files"),
         (attribute_of_a_packet, "aten::relu.__class__ is not an operator"),
         (attribute_of_the_namespace, "aten::name is not available here"),
         (other_device, "sim::gather does not run on the CPU"),

@@ -66,6 +66,8 @@ class OperatorTable:
                 f"the core was prepared with {operator.schema_text}",
                 field=operator.name,
             )
+        if any(argument.name == "filename" for argument in resolved._schema.arguments):
+            raise CoreError(f"operator {operator.name} opens files; a core may not", field=operator.name)
         call: Call = resolved
         return call
 
