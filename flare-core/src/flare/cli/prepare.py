@@ -44,24 +44,30 @@ def prepare(
 
     from flare.contract import DType
     from flare.prepare.plan import CapacityRequest, format_bytes, parse_bytes
+    from flare.recipes import discover
+
+    started = time.monotonic()
+    # What is mistyped is said at once: the imports behind preparation take seconds.
+    capacities = CapacityRequest(
+        context=context,
+        concurrency=concurrency,
+        prefill_chunk_size=prefill_chunk_size,
+        memory=None if memory is None else parse_bytes(memory),
+        page_tokens=page_tokens,
+    )
+    discover().find_model(name)
+    destination = output or Path(f"{name}.core.safetensors")
+    _check_writable(destination)
+
     from flare.prepare.progress import Progress
     from flare.prepare.run import prepare_model
 
-    started = time.monotonic()
-    destination = output or Path(f"{name}.core.safetensors")
-    _check_writable(destination)
     contract = prepare_model(
         name,
         destination,
         checkpoint=checkpoint,
         dtype=DType.BF16 if dtype is Precision.BFLOAT16 else DType.F32,
-        capacities=CapacityRequest(
-            context=context,
-            concurrency=concurrency,
-            prefill_chunk_size=prefill_chunk_size,
-            memory=None if memory is None else parse_bytes(memory),
-            page_tokens=page_tokens,
-        ),
+        capacities=capacities,
         progress=Progress(),
     )
     size = format_bytes(destination.stat().st_size)

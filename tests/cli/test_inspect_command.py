@@ -1,0 +1,66 @@
+"""`flare inspect` and `flare recipes`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from flare_command import failure, flare
+
+from flare.contract import PreparedContract
+
+
+def test_json_holds_the_whole_contract(tiny_core: Path) -> None:
+    document = json.loads(flare("inspect", tiny_core, "--json").stdout)
+    contract = PreparedContract.model_validate_json(json.dumps(document["contract"]))
+
+    assert document["file"]["bytes"] == tiny_core.stat().st_size
+    assert document["file"]["path"] == str(tiny_core)
+    assert len(document["file"]["digest"]) == 64
+    assert sum(document["file"]["roles"].values()) <= tiny_core.stat().st_size
+    assert contract.capacities.context == 256
+    assert contract.capacities.concurrency == 4
+    assert contract.page.page_tokens == 16
+    assert contract.identity.device == "cpu"
+    assert contract.provenance.memory_ledger["weights"] > 0
+    assert {"LlamaAttention", "LlamaMLP"} <= dict(contract.provenance.replaced_modules).keys()
+    assert any("LlamaDecoderLayer" in name for name in contract.provenance.retained_modules)
+
+
+def test_the_page_for_people_names_every_program_and_module(tiny_core: Path) -> None:
+    contract = json.loads(flare("inspect", tiny_core, "--json").stdout)["contract"]
+    page = flare("inspect", tiny_core).stdout
+
+    assert "256 tokens" in page
+    for program in contract["programs"]:
+        assert program["name"] in page
+    for section in ("Identity", "Capacities", "State", "Memory when loaded", "File", "Programs"):
+        assert section in page.splitlines()
+    for name in contract["provenance"]["retained_modules"]:
+        assert name in page
+    for name, why in dict(contract["provenance"]["replaced_modules"]).items():
+        assert any(name in line and why in line for line in page.splitlines())
+
+
+def test_a_missing_core(tmp_path: Path) -> None:
+    path = tmp_path / "missing"
+
+    assert failure("inspect", path) == f"{path}: No such file or directory"
+
+
+def test_a_file_that_is_no_core(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    path.write_text("nothing of a core in here")
+
+    assert "not a safetensors file" in failure("inspect", path)
+
+
+def test_recipes_as_json_and_as_a_table() -> None:
+    rows = json.loads(flare("recipes", "--json").stdout)
+    mine = next(row for row in rows if row["name"] == "smollm")
+
+    assert mine["status"] == "ok"
+    assert mine["models"] == ["smollm2-135m"]
+    assert mine["distribution"] == "flare-recipe-smollm"
+    table = flare("recipes").stdout
+    assert any("smollm2-135m" in line and "ok" in line for line in table.splitlines())

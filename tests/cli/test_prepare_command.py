@@ -1,0 +1,68 @@
+"""`flare prepare`: what it writes, and what it refuses before anything is loaded."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from flare_command import failure, flare
+
+MODEL = "smollm2-135m"
+SMALL = ("--context", "64", "--concurrency", "1", "--prefill-chunk-size", "16", "--page-tokens", "16")
+
+
+def test_the_core_is_named_after_the_model(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    result = flare("prepare", MODEL, "--checkpoint", tiny_checkpoint, *SMALL, cwd=tmp_path)
+
+    assert result.returncode == 0, result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == [f"{MODEL}.core.safetensors"]
+    assert result.stdout.startswith(f"{MODEL}.core.safetensors (")
+    assert "context 64, concurrency 1" in result.stdout
+    phases = [line.partition(":")[0] for line in result.stderr.splitlines()]
+    assert phases[0] == "Checkpoint"
+    assert {"Plan", "Trace programs", "Weights", "Load"} <= set(phases)
+
+
+def test_an_unknown_model_is_answered_with_close_names() -> None:
+    assert failure("prepare", "smollm2-135") == (
+        "no recipe knows 'smollm2-135'; did you mean smollm2-135m? Known: smollm2-135m."
+    )
+    assert failure("prepare", "another") == "no recipe knows 'another'. Known: smollm2-135m."
+
+
+def test_a_missing_checkpoint(tmp_path: Path) -> None:
+    path = tmp_path / "missing"
+
+    assert str(path) in failure("prepare", MODEL, "--checkpoint", path, cwd=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--context", "100000"), "context 100000 exceeds the model's limit of 512"),
+        (("--memory", "200K"), r"memory 200\.00 KiB cannot hold .* at least \d+\.\d+ KiB is needed"),
+        (("--memory", "plenty"), "'plenty' is not a size; write 6G or 512M"),
+        (("--concurrency", "0"), "concurrency must be at least 1"),
+        (("--context", "1"), "context must be at least 2: a prompt and an answer"),
+    ],
+)
+def test_capacities_that_cannot_be_are_refused_with_the_numbers(
+    tiny_checkpoint: Path, tmp_path: Path, options: tuple[str, str], message: str
+) -> None:
+    refusal = failure("prepare", MODEL, "--checkpoint", tiny_checkpoint, *options, cwd=tmp_path)
+
+    assert re.fullmatch(message, refusal)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_place_that_cannot_hold_the_core_is_refused_first(tmp_path: Path) -> None:
+    # The checkpoint does not exist either: the place is what is looked at first.
+    missing = ("--checkpoint", tmp_path / "missing")
+
+    assert failure("prepare", MODEL, *missing, "-o", tmp_path) == (
+        f"{tmp_path} is a directory, not a place for a core file"
+    )
+    assert failure("prepare", MODEL, *missing, "-o", tmp_path / "none" / "core") == (
+        f"there is no directory {tmp_path / 'none'}"
+    )
