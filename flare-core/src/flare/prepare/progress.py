@@ -65,10 +65,11 @@ class Progress:
         if outermost:
             self._bars = Bars(
                 SpinnerColumn(),
-                TextColumn("{task.description}", markup=False),
+                # Each outermost phase is a display of its own: fixed widths keep their bars in line.
+                TextColumn("{task.description:<18}", markup=False),
                 BarColumn(),
-                _Amount(),
                 TimeElapsedColumn(),
+                _Amount(),
                 console=self._console,
             )
             self._bars.start()
