@@ -65,6 +65,7 @@ async def _serve(
     core: Path, name: str, host: str, port: int, options: EngineOptions, zero_temperature: ZeroTemperature
 ) -> None:
     import asyncio
+    import gc
     import time
 
     started = time.monotonic()
@@ -95,6 +96,9 @@ async def _serve(
             )
         settings = ServerSettings(zero_temperature=zero_temperature.value)
         application = create_app(model_name=name, assets=assets, engine=client, settings=settings)
+        # What is loaded now lives as long as the server; collecting it again would only delay tokens.
+        gc.collect()
+        gc.freeze()
         stop = asyncio.Event()
         socket = listen(host, port)
         server = asyncio.create_task(serve(application, sock=socket, stop=stop))

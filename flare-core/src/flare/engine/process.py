@@ -9,6 +9,7 @@ the parent's end, 1 after a failure that was reported, anything else is a crash.
 from __future__ import annotations
 
 import argparse
+import gc
 import signal
 import sys
 import time
@@ -128,6 +129,9 @@ def _serve(socket: zmq.Socket[bytes], options: argparse.Namespace) -> int:
         message = f"{type(error).__name__}: {error}"
         socket.send(encode_events([LoadFailed(code="internal", message=message)]))
         return 1
+    # Everything loaded stays: a full collection over it stalls a step by about 100 ms, for nothing.
+    gc.collect()
+    gc.freeze()
     capacities = device.contract.capacities
     ready = Ready(
         context=capacities.context,
