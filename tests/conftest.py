@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,13 @@ from prepared_cores import cached_core, prepare_tiny, published_checkpoint
 from flare.contract import DType
 from flare.prepare import CapacityRequest, Checkpoint
 from flare_recipe_smollm.recipe import RECIPE
+
+
+def pytest_configure() -> None:
+    # A shell that starts the run in the background makes it ignore ctrl-C, and children inherit that:
+    # what they do on SIGINT could not be tested.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
