@@ -23,7 +23,7 @@ from flare.prepare import Checkpoint
 pytestmark = [pytest.mark.model, pytest.mark.slow]
 
 PREPARE = """
-import resource, sys
+import sys
 from pathlib import Path
 import gguf, gguf.quants, torch, torch.export, tokenizers
 import transformers.models.llama.modeling_llama
@@ -31,7 +31,9 @@ import flare_recipe_smollm.recipe
 from flare.prepare.run import prepare_model
 linear = torch.nn.Linear(8, 8, device="meta")
 torch.export.export(linear, (torch.empty(1, 8, device="meta"),), strict=False)  # loads the tracer lazily
-peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+# Not ru_maxrss: that survives exec, so it would be the peak of the test run which started this process.
+status = Path("/proc/self/status")
+peak = lambda: int(status.read_text().split("VmHWM:")[1].split()[0]) * 1024
 baseline = peak()
 prepare_model({model!r}, Path({out!r}))
 print(baseline, peak(), file=sys.stderr)
