@@ -35,3 +35,7 @@ def test_the_table_of_a_command_holds_its_options(command: str) -> None:
     cells = re.findall(r"^\| (`-[^|]*) \|", section(command), re.MULTILINE)
 
     assert {name for cell in cells for name in re.findall(r"`(-[\w-]+)`", cell)} == options
+
+
+def test_the_version_option_is_listed() -> None:
+    assert "flare --version" in PAGE

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from flare.contract import (
@@ -49,4 +49,3 @@ class ProgramSet:
     buffers: tuple[BufferSpec, ...]
     programs: tuple[ProgramDefinition, ...]
     operator_library: OperatorLibrary
-    notes: Mapping[str, str] = field(default_factory=dict)

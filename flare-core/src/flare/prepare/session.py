@@ -97,7 +97,7 @@ class PreparationSession:
         specs = self._tensor_specs(built, frontend, payloads)
         with CoreWriter(destination, specs, header_budget_bytes=_HEADER_BUDGET) as writer:
             with self.progress.phase("Weights", total_bytes=weight_bytes(built)) as bar:
-                for name, tensor in stream_weights(built, mapping, checkpoint, self.request.dtype):
+                for name, tensor in stream_weights(built, mapping, checkpoint):
                     writer.write(name, raw_bytes(tensor))
                     bar.advance(tensor.nbytes)
             for name, data in {**frontend.assets, **payloads}.items():

@@ -61,7 +61,7 @@ def check_targets(built: BuiltModel, mapping: TensorMap) -> None:
 
 
 def stream_weights(
-    built: BuiltModel, mapping: TensorMap, checkpoint: Checkpoint, dtype: DType
+    built: BuiltModel, mapping: TensorMap, checkpoint: Checkpoint
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield `(name, contiguous tensor)` one at a time, converted to the model's type.
 
