@@ -5,6 +5,7 @@ import torch
 from precision import DTYPES, assert_rounded, same_bits
 
 from flare_components.ops import bind, reference
+from flare_components.ops.linear import _blocks
 
 SHAPES = [(96, 200), (576, 960), (1536, 576), (50, 77)]
 ROWS = (1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 33, 64, 100)
@@ -16,6 +17,8 @@ def packable(dtype):
 
 def make_linear(weight, kind):
     """`(x, bias) -> product` through the operator, or through what a loaded core binds."""
+    if kind == "blocks":
+        return lambda x, bias=None: _blocks(x, weight, bias)
     if kind == "plain":
         return lambda x, bias=None: torch.ops.flare.linear(x, weight, bias)
     if not packable(weight.dtype):
@@ -24,7 +27,7 @@ def make_linear(weight, kind):
     return lambda x, bias=None: bound.call(x, None, bias)
 
 
-@pytest.fixture(params=["plain", "packed"])
+@pytest.fixture(params=["plain", "packed", "blocks"])
 def kind(request):
     return request.param
 

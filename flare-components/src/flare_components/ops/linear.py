@@ -1,8 +1,9 @@
 """`flare::linear`: a matrix product whose rows do not depend on how many rows run together.
 
-oneDNN's BF16 kernels give a row the same bits at any row count (measured, and tested, from 1 to 512 rows).
-The FP32 kernels of MKL and oneDNN do not below four rows, and MKL's only do at multiples of four, so rows
-are padded. Padding also pays: four rows are faster than one or two (`binding.py`).
+oneDNN's kernels give a row the same bits at any row count (measured, and tested, from 1 to 512 rows in BF16;
+in FP32 a single row takes another path, so rows are padded to four). `torch.nn.functional.linear` hands FP32
+to MKL instead, whose choice of kernel, and so of bits, follows the row count and the processor. Padding also
+pays: four rows are faster than one or two (`binding.py`).
 """
 
 from __future__ import annotations
@@ -18,12 +19,25 @@ MIN_ROWS = 4
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """x [N, in], weight [out, in], bias [out] or None -> [N, out]."""
-    rows = x.shape[0]
-    surplus = -rows % MIN_ROWS
-    if x.dtype != torch.float32 or not surplus:
+    if x.dtype != torch.float32:
         return torch.nn.functional.linear(x, weight, bias)
-    padded = torch.nn.functional.pad(x, (0, 0, 0, surplus))
-    return torch.nn.functional.linear(padded, weight, bias)[:rows]
+    if torch.backends.mkldnn.is_available():
+        return _onednn(x, weight, bias)
+    return _blocks(x, weight, bias)
+
+
+def _onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    rows = x.shape[0]
+    padded = torch.nn.functional.pad(x, (0, 0, 0, max(MIN_ROWS - rows, 0))).contiguous()
+    product: Tensor = torch.ops.mkldnn._linear_pointwise(padded, weight, bias, "none", [], "")
+    return product[:rows]
+
+
+def _blocks(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """One product for every MIN_ROWS rows: what holds for any library, at the price of many small calls."""
+    rows = x.shape[0]
+    padded = torch.nn.functional.pad(x, (0, 0, 0, -rows % MIN_ROWS))
+    return torch.cat([torch.nn.functional.linear(part, weight, bias) for part in padded.split(MIN_ROWS)])[:rows]
 
 
 def _fake(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
