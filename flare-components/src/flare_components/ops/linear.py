@@ -37,7 +37,8 @@ def _blocks(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """One product for every MIN_ROWS rows: what holds for any library, at the price of many small calls."""
     rows = x.shape[0]
     padded = torch.nn.functional.pad(x, (0, 0, 0, -rows % MIN_ROWS))
-    return torch.cat([torch.nn.functional.linear(part, weight, bias) for part in padded.split(MIN_ROWS)])[:rows]
+    products = [torch.nn.functional.linear(part, weight, bias) for part in padded.split(MIN_ROWS)]
+    return torch.cat(products)[:rows]
 
 
 def _fake(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
