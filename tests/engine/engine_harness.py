@@ -9,7 +9,7 @@ from flare.contract import Record, Region
 from flare.device.sim import SimDevice, SimOptions
 from flare.engine.loop import Engine
 from flare.engine.messages import Admitted, Event, Failed, Finished, Rejected, Sampling, Submit, Tokens
-from flare.scheduler import Settings
+from flare.scheduler import Request, Settings
 from flare.testing.hash_model import HashModel
 from flare.testing.hash_oracle import oracle
 from flare.testing.image import CoreImage
@@ -27,6 +27,7 @@ def request(
     stops: tuple[int, ...] = (),
     min_tokens: int = 0,
     seed: int = 11,
+    endpoints: tuple[int, ...] = (),
 ) -> Submit:
     return Submit(
         request_id=name,
@@ -35,6 +36,7 @@ def request(
         max_tokens=max_tokens,
         min_tokens=min_tokens,
         stop_token_ids=stops,
+        endpoints=endpoints,
     )
 
 
@@ -63,7 +65,11 @@ class Harness:
         self.scheduler = scheduler
         scheduler.pages.on_free = self._pages_freed
         scheduler.slots.on_free = self._slots_freed
+        scheduler.rows.on_free = self._rows_freed
+        self.preempted: dict[str, list[int]] = {}
+        self.engine.preempted = self._preempted  # type: ignore[method-assign]
         self.idle_pages, self.idle_slots = scheduler.pages.free, scheduler.slots.free
+        self.idle_rows = scheduler.rows.free
 
     def submit(self, submit: Submit) -> None:
         self.requests[submit.request_id] = submit
@@ -103,6 +109,7 @@ class Harness:
             submit.stop_token_ids,
             submit.min_tokens,
             self.model.vocab_size,
+            self.preempted.get(name, ()),
         )
 
     def check(self) -> None:
@@ -122,12 +129,25 @@ class Harness:
                 case _:
                     assert output == [], name
         if self.engine.idle:
-            assert self.scheduler.pages.free == self.idle_pages
+            tree = self.scheduler.tree
+            assert self.scheduler.pages.free + tree.held_pages == self.idle_pages
+            assert self.scheduler.rows.free + len(tree) == self.idle_rows
             assert self.scheduler.slots.free == self.idle_slots
             assert all(self.end(name) is not None for name in self.requests)
 
     def close(self) -> None:
         self.engine.close()
+
+    def check_empty(self) -> None:
+        """Idle, nobody continues from any checkpoint: all of them can go, and nothing is left."""
+        assert self.engine.idle
+        self.scheduler.tree.clear()
+        assert len(self.scheduler.tree) == 0
+        assert self.scheduler.pages.free == self.idle_pages
+        assert self.scheduler.rows.free == self.idle_rows
+
+    def _preempted(self, request: Request) -> None:
+        self.preempted.setdefault(request.id, []).append(request.generated)
 
     def in_flight(self):
         """Requests of submitted programs, once per lane."""
@@ -137,6 +157,14 @@ class Harness:
         for live in self.in_flight():
             assert not set(live.pages) & set(pages), "a page is freed under a frame in flight"
         self.device.poison(Region.PAGES, self.device.contract.page.nbytes, pages)
+
+    def _rows_freed(self, rows) -> None:
+        for plan, _ in self.engine._in_flight:
+            for lane in plan.lanes:
+                if lane.transfer is not None:
+                    used = (lane.transfer.source_row, lane.transfer.destination_row)
+                    assert not set(used) & set(rows), "a snapshot row is freed under a frame in flight"
+        self.device.poison(Region.ROWS, self.device.contract.row.nbytes, rows)
 
     def _slots_freed(self, slots) -> None:
         for live in self.in_flight():

@@ -39,17 +39,27 @@ class RandomService(RuleBasedStateMachine):
             delay_s=(lambda frame, program: frame * 7919 % 4 * step_us * 1e-6) if step_us else None,
         )
         self.count = 0
+        self.histories = [()]
 
     @rule(
-        prompt=st.lists(tokens, min_size=1, max_size=45).map(tuple),
+        suffix=st.lists(tokens, min_size=0, max_size=45).map(tuple),
+        choice=st.integers(0, 10**6),
+        cut=st.sampled_from([0, 0, 0, 1, 4, 9]),
+        endpoints=st.lists(st.integers(1, 40), max_size=4).map(tuple),
         max_tokens=st.integers(1, 45),
         stops=st.lists(tokens, max_size=4, unique=True).map(tuple),
         min_tokens=st.sampled_from([0, 0, 3]),
         seed=st.integers(0, 2**64 - 1),
     )
-    def submit(self, prompt, max_tokens, stops, min_tokens, seed):
+    def submit(self, suffix, choice, cut, endpoints, max_tokens, stops, min_tokens, seed):
+        """A new prompt, or one that continues, branches from or repeats an earlier history."""
+        history = self.histories[choice % len(self.histories)]
+        prompt = history[: len(history) - cut] + suffix or (1,)
         self.count += 1
-        self.harness.submit(request(f"r{self.count}", prompt, max_tokens, stops, min_tokens, seed))
+        name = f"r{self.count}"
+        self.harness.submit(request(name, prompt, max_tokens, stops, min_tokens, seed, endpoints))
+        if len(prompt) < self.harness.model.context:
+            self.histories += [prompt, prompt + tuple(self.harness.expected(name))]
 
     @rule(choice=st.integers(0, 10**6))
     def cancel(self, choice):
@@ -69,7 +79,11 @@ class RandomService(RuleBasedStateMachine):
     @invariant()
     def no_page_has_two_holders(self):
         if hasattr(self, "harness"):
-            held = [page for request in self.harness.scheduler._running for page in request.pages]
+            scheduler = self.harness.scheduler
+            held = [page for request in scheduler._running for page in request.pages[request.shared :]]
+            for checkpoint in scheduler.tree:
+                tail = checkpoint.storage.tail_page
+                held += [*checkpoint.pages, *(() if tail is None else (tail,))]
             assert len(held) == len(set(held))
             assert 0 not in held
 
@@ -78,9 +92,10 @@ class RandomService(RuleBasedStateMachine):
             try:
                 self.harness.run()
                 self.harness.check()
+                self.harness.check_empty()
             finally:
                 self.harness.close()
 
 
-RandomService.TestCase.settings = settings(max_examples=120, stateful_step_count=30, deadline=None)
+RandomService.TestCase.settings = settings(max_examples=int(__import__("os").environ.get("N","120")), stateful_step_count=30, deadline=None)
 TestRandomService = RandomService.TestCase

@@ -26,6 +26,8 @@ class Spec:
     stop_token_ids: tuple[int, ...] = ()
     logprobs: int | None = None
     sampling: Bias = field(default_factory=Bias)
+    endpoints: tuple[int, ...] = ()
+    cache_salt: str = ""
 
 
 class Log:
@@ -36,6 +38,9 @@ class Log:
 
     def admitted(self, request):
         self.lines.append(("admitted", request.id))
+
+    def preempted(self, request):
+        self.lines.append(("preempted", request.id, request.generated))
 
     def drew(self, request, record):
         self.lines.append(("drew", request.id, *record.tokens))

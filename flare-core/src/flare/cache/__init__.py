@@ -1,8 +1,26 @@
-"""Pools of pages, slots and rows: who holds a block, and until when the device may still touch it."""
+"""Pages, rows and slots, and the checkpoints that share them: who holds a block, and until when the device may
+still touch it; which prefixes can be continued from."""
 
+from flare.cache.checkpoint import Checkpoint, SnapshotStorage
+from flare.cache.identity import Conditioning, PrefixIdentity
 from flare.cache.pages import NULL_PAGE, PagePool
 from flare.cache.pool import FencedPool
 from flare.cache.rows import NULL_ROW, RowPool
 from flare.cache.slots import Slot, SlotPool
+from flare.cache.tree import CacheCounts, CheckpointTree
 
-__all__ = ["NULL_PAGE", "NULL_ROW", "FencedPool", "PagePool", "RowPool", "Slot", "SlotPool"]
+__all__ = [
+    "NULL_PAGE",
+    "NULL_ROW",
+    "CacheCounts",
+    "Checkpoint",
+    "CheckpointTree",
+    "Conditioning",
+    "FencedPool",
+    "PagePool",
+    "PrefixIdentity",
+    "RowPool",
+    "Slot",
+    "SlotPool",
+    "SnapshotStorage",
+]

@@ -36,8 +36,9 @@ class ValueSource(StrEnum):
     GRAMMAR_MASK = "grammar_mask"  # i32[L, ceil(V/32)] bit 1 admits a token
     # Start of a request (one lane).
     PAGE_TABLE_ROW = "page_table_row"  # i32[MP] physical pages of the request, 0 behind them
-    PROMPT_TOKENS = "prompt_tokens"  # i32[C] the whole prompt, for penalties and lookup
+    PROMPT_TOKENS = "prompt_tokens"  # i32[C] the whole history, for penalties and lookup
     PROMPT_LENGTH = "prompt_length"  # i32[1]
+    OUTPUT_LENGTH = "output_length"  # i32[1] trailing prompt tokens that are output of the same request
     TEMPERATURE = "temperature"  # f32[1]
     TOP_K = "top_k"  # i32[1] 0 off
     TOP_P = "top_p"  # f32[1] 1 off

@@ -115,6 +115,41 @@ def fold(tokens: Array, length: Array) -> Array:
     return np.array([signed(value)], dtype=np.int64)
 
 
+_OUTPUT = 0x5851F42D4C957F2D  # separates counts of output tokens from those of prompt tokens
+
+
+def counted(token: int, output: bool) -> int:
+    """What one counted token adds to a request's counts."""
+    return mix(token ^ _OUTPUT) if output else mix(token)
+
+
+@operator("sim::count_history(Tensor tokens, Tensor length, Tensor output_length) -> Tensor")
+def count_history(tokens: Array, length: Array, output_length: Array) -> Array:
+    """i64[1] counts of the first `length` tokens, of which the last `output_length` are output"""
+    end, total = int(length[0]), 0
+    prompt = end - int(output_length[0])
+    for place, token in enumerate(tokens[:end].tolist()):
+        total += counted(token, place >= prompt)
+    return np.array([signed(total)], dtype=np.int64)
+
+
+@operator("sim::count_output(Tensor(a!) counts, Tensor records) -> ()")
+def count_output(counts: Array, records: Array) -> None:
+    """Add every drawn token of the lanes' records to the counts of their slots"""
+    for record in records.tolist():
+        for token in record[METADATA_FIELDS : METADATA_FIELDS + record[Record.TOKENS]]:
+            slot = record[Record.SLOT]
+            counts[slot] = signed(int(counts[slot]) + counted(token, output=True))
+
+
+@operator("sim::extend_tables(Tensor(a!) tables, Tensor slots, Tensor updates) -> ()")
+def extend_tables(tables: Array, slots: Array, updates: Array) -> None:
+    """tables[slots[i], updates[i, 0]] = updates[i, 1]"""
+    for slot, (logical, physical) in zip(slots.tolist(), updates.tolist(), strict=True):
+        if slot >= 0 and logical >= 0:
+            tables[slot, logical] = physical
+
+
 @operator(
     "sim::consume(Tensor tokens, Tensor? query_start, Tensor slots, Tensor live_rows, Tensor finished, "
     "Tensor tables, Tensor(a!) consumed, Tensor(b!) pages, Tensor(c!) recurrent, Tensor(d!) counter, "

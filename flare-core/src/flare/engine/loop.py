@@ -27,7 +27,14 @@ from flare.engine.timing import StepTimes
 from flare.errors import DeviceError, ExecutionError
 from flare.scheduler import LaneRecord, Plan, Refusal, Request, Scheduler, Settings
 
-PLANNED_KINDS = (ProgramKind.START, ProgramKind.PREFILL, ProgramKind.DECODE)
+PLANNED_KINDS = (
+    ProgramKind.START,
+    ProgramKind.RESTORE,
+    ProgramKind.RESUME,
+    ProgramKind.PREFILL,
+    ProgramKind.DECODE,
+    ProgramKind.SNAPSHOT,
+)
 
 
 class Engine:
@@ -102,7 +109,7 @@ class Engine:
     @property
     def idle(self) -> bool:
         """Whether no request is live and no program is in flight."""
-        return not (self.scheduler.running or self.scheduler.waiting or self._in_flight)
+        return not (self.scheduler.running or self.scheduler.waiting or self.scheduler.leaving or self._in_flight)
 
     def submit(self, request: Submit) -> None:
         """Take a request; answers `Admitted` (now or later) or `Rejected`."""
@@ -153,6 +160,9 @@ class Engine:
         """See `flare.scheduler.Listener`."""
         self._emit(Admitted(request.id))
 
+    def preempted(self, request: Request) -> None:
+        """See `flare.scheduler.Listener`."""
+
     def drew(self, request: Request, record: LaneRecord) -> None:
         """See `flare.scheduler.Listener`."""
         self._generated += len(record.tokens)
@@ -173,6 +183,7 @@ class Engine:
                 stop_token=request.last_token if reason == "stop" else None,
                 prompt_tokens=request.prompt_length,
                 output_tokens=request.generated,
+                cached_tokens=request.cached_tokens,
             )
         )
 

@@ -37,7 +37,9 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
 class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit"):
     """Admit one sequence. `max_tokens` bounds its output, `stop_token_ids` ends it (EOS included by the
     front unless the client asked to ignore it); no stop token is drawn before `min_tokens` outputs.
-    `logprobs` is the number of alternatives wanted per token, or None for no log-probabilities."""
+    `logprobs` is the number of alternatives wanted per token, or None for no log-probabilities.
+    `endpoints` are prompt lengths at which complete messages end, where a checkpoint is worth having.
+    Requests share checkpoints only with those of the same `cache_salt`."""
 
     request_id: str
     prompt: tuple[int, ...]
@@ -46,6 +48,8 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit"):
     min_tokens: int = 0
     stop_token_ids: tuple[int, ...] = ()
     logprobs: int | None = None
+    endpoints: tuple[int, ...] = ()
+    cache_salt: str = ""
 
 
 class Cancel(msgspec.Struct, frozen=True, tag="cancel"):

@@ -5,6 +5,7 @@ Padding lanes and token rows hold -1 for indices and 0 for amounts, as `flare.co
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import accumulate
@@ -19,7 +20,7 @@ from flare.engine.messages import Submit
 from flare.engine.values import value_type
 from flare.engine.views import array_over, check_region, check_view
 from flare.errors import CoreError
-from flare.scheduler import Lane, Plan
+from flare.scheduler import Lane, Plan, Request, Transfer
 
 View = NDArray[Any]
 Packer = Callable[[View, Plan], None]
@@ -42,7 +43,7 @@ def _token_ids(view: View, plan: Plan) -> None:
     cursor = 0
     for lane in plan.lanes:
         end = cursor + lane.length
-        view[cursor:end] = lane.request.spec.prompt[lane.consumed : lane.consumed + lane.length]
+        view[cursor:end] = lane.request.tokens[lane.consumed : lane.consumed + lane.length]
         cursor = end
     view[cursor:] = -1
 
@@ -54,14 +55,21 @@ def _query_start(view: View, plan: Plan) -> None:
     view[len(ends) + 1 :] = ends[-1]
 
 
-def _no_page_updates(view: View, plan: Plan) -> None:
-    # The start program received the request's complete page table: nothing is appended while it runs.
+def _page_updates(view: View, plan: Plan) -> None:
     view[:] = -1
+    for index, lane in enumerate(plan.lanes):
+        if lane.page_update is not None:
+            view[index] = lane.page_update
 
 
-def _null_source_row(view: View, plan: Plan) -> None:
-    # A request starts on an empty row, which is what the null row holds.
-    view[0] = NULL_ROW
+def _transfer(value: Callable[[Transfer], int]) -> Packer:
+    """A packer of one index of a state transfer. A request that starts copies the null row, which is empty."""
+    start = Transfer(source_row=NULL_ROW, destination_row=-1)
+
+    def pack(view: View, plan: Plan) -> None:
+        view[0] = value(plan.lanes[0].transfer or start)
+
+    return pack
 
 
 def _padded(view: View, values: Sequence[float], padding: int) -> None:
@@ -74,7 +82,8 @@ def _page_table_row(view: View, plan: Plan) -> None:
 
 
 def _prompt_tokens(view: View, plan: Plan) -> None:
-    _padded(view, plan.lanes[0].request.spec.prompt, -1)
+    request = plan.lanes[0].request
+    _padded(view, request.tokens[: request.input_length], -1)
 
 
 def _request_value(value: Callable[[Submit], float]) -> Packer:
@@ -84,6 +93,28 @@ def _request_value(value: Callable[[Submit], float]) -> Packer:
         view[0] = value(_submit(plan))
 
     return pack
+
+
+def _admission_value(value: Callable[[Request], int]) -> Packer:
+    """A packer of one integer that depends on what the starting request did before this admission."""
+
+    def pack(view: View, plan: Plan) -> None:
+        view[0] = value(plan.lanes[0].request)
+
+    return pack
+
+
+def _seed(request: Request) -> int:
+    return _signed(continued_seed(cast(Submit, request.spec).sampling.seed, request.before))
+
+
+def continued_seed(seed: int, generated: int) -> int:
+    """The Philox key of a request that starts on the device after `generated` tokens of output: its own at
+    first, then one that follows from both, so that no draw repeats."""
+    if not generated:
+        return seed
+    content = seed.to_bytes(8, "little") + generated.to_bytes(8, "little")
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
 
 
 def _submit(plan: Plan) -> Submit:
@@ -106,11 +137,15 @@ _PACKERS: dict[ValueSource, Packer] = {
     V.CONSUMED_COUNTS: _per_lane(lambda lane: lane.consumed, 0),
     V.SAMPLE_LANES: _per_lane(lambda lane: int(lane.sample), 0),
     V.PENDING_TOKENS: _per_lane(lambda lane: lane.request.last_token, -1),
-    V.PAGE_UPDATES: _no_page_updates,
-    V.SOURCE_ROW: _null_source_row,
+    V.PAGE_UPDATES: _page_updates,
+    V.SOURCE_ROW: _transfer(lambda transfer: transfer.source_row),
+    V.DESTINATION_ROW: _transfer(lambda transfer: transfer.destination_row),
+    V.SOURCE_PAGE: _transfer(lambda transfer: transfer.source_page),
+    V.DESTINATION_PAGE: _transfer(lambda transfer: transfer.destination_page),
     V.PAGE_TABLE_ROW: _page_table_row,
     V.PROMPT_TOKENS: _prompt_tokens,
-    V.PROMPT_LENGTH: _request_value(lambda submit: len(submit.prompt)),
+    V.PROMPT_LENGTH: _admission_value(lambda request: request.input_length),
+    V.OUTPUT_LENGTH: _admission_value(lambda request: request.before),
     V.TEMPERATURE: _request_value(lambda submit: submit.sampling.temperature),
     V.TOP_K: _request_value(lambda submit: submit.sampling.top_k),
     V.TOP_P: _request_value(lambda submit: submit.sampling.top_p),
@@ -118,9 +153,9 @@ _PACKERS: dict[ValueSource, Packer] = {
     V.REPETITION_PENALTY: _request_value(lambda submit: submit.sampling.repetition_penalty),
     V.PRESENCE_PENALTY: _request_value(lambda submit: submit.sampling.presence_penalty),
     V.FREQUENCY_PENALTY: _request_value(lambda submit: submit.sampling.frequency_penalty),
-    V.SEED: _request_value(lambda submit: _signed(submit.sampling.seed)),
-    V.MIN_TOKENS: _request_value(lambda submit: submit.min_tokens),
-    V.MAX_TOKENS: _per_lane(lambda lane: lane.request.max_tokens, 0),  # bounded by the context
+    V.SEED: _admission_value(_seed),
+    V.MIN_TOKENS: _admission_value(lambda request: max(request.spec.min_tokens - request.before, 0)),
+    V.MAX_TOKENS: _admission_value(lambda request: request.max_tokens - request.before),
     V.STOP_TOKEN_IDS: lambda view, plan: _padded(view, _submit(plan).stop_token_ids, -1),
     V.LOGIT_BIAS_IDS: lambda view, plan: _padded(view, [i for i, _ in _submit(plan).sampling.logit_bias], -1),
     V.LOGIT_BIAS_VALUES: lambda view, plan: _padded(

@@ -44,7 +44,18 @@ def value_type(source: ValueSource, program: Program, contract: PreparedContract
             return ArrayType(i32, (contract.pages_per_request,))
         case V.PROMPT_TOKENS:
             return ArrayType(i32, (capacities.context,))
-        case V.SOURCE_ROW | V.PROMPT_LENGTH | V.TOP_K | V.MIN_TOKENS | V.MAX_TOKENS | V.LOGPROBS_WANTED:
+        case (
+            V.SOURCE_ROW
+            | V.DESTINATION_ROW
+            | V.SOURCE_PAGE
+            | V.DESTINATION_PAGE
+            | V.PROMPT_LENGTH
+            | V.OUTPUT_LENGTH
+            | V.TOP_K
+            | V.MIN_TOKENS
+            | V.MAX_TOKENS
+            | V.LOGPROBS_WANTED
+        ):
             return ArrayType(i32, (1,))
         case (
             V.TEMPERATURE

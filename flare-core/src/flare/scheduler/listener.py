@@ -14,6 +14,9 @@ class Listener(Protocol):
     def admitted(self, request: Request) -> None:
         """The request holds its slot and pages."""
 
+    def preempted(self, request: Request) -> None:
+        """The request waits again, with its `generated` tokens kept; its draws continue under another key."""
+
     def drew(self, request: Request, record: LaneRecord) -> None:
         """`record.tokens` (not empty) are new output of the request."""
 

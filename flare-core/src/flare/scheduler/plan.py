@@ -4,19 +4,43 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from flare.cache import SnapshotStorage
 from flare.contract import Program
 from flare.scheduler.request import Request
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """What a state maintenance program copies. Pages are -1 when no page is copied."""
+
+    source_row: int
+    destination_row: int
+    source_page: int = -1
+    destination_page: int = -1
 
 
 @dataclass(slots=True)
 class Lane:
     """One active lane: `request` consumes `length` tokens behind the `consumed` before them, and draws a
-    token when `sample` is set."""
+    token when `sample` is set. `page_update` appends (logical page, physical page) to its table."""
 
     request: Request
     consumed: int
     length: int
     sample: bool
+    page_update: tuple[int, int] | None = None
+    transfer: Transfer | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """A snapshot on its way: state after `tokens` tokens goes into `storage`. A `last` one is taken when the
+    request leaves: its tail page becomes the snapshot's own instead of being copied."""
+
+    request: Request
+    tokens: int
+    storage: SnapshotStorage
+    last: bool
 
 
 @dataclass(slots=True)
@@ -27,3 +51,4 @@ class Plan:
     frame: int
     program: Program
     lanes: list[Lane]
+    capture: Capture | None = None

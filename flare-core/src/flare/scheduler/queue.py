@@ -32,6 +32,10 @@ class WaitingQueue:
         """Queue `request` last."""
         self._requests.append(request)
 
+    def prepend(self, request: Request) -> None:
+        """Queue `request` first; a preempted one does not count against the limit."""
+        self._requests.insert(0, request)
+
     def remove(self, request: Request) -> None:
         """Withdraw a waiting request."""
         self._requests.remove(request)

@@ -66,13 +66,14 @@ def _lane_problem(lane: Lane, record: LaneRecord, vocab_size: int) -> str | None
         return f"{len(tokens)} tokens, expected {int(lane.sample)}"
     if record.consumed != lane.consumed + lane.length:
         return f"consumed {record.consumed} tokens, expected {lane.consumed + lane.length}"
-    if record.generated != request.generated + len(tokens):
-        return f"generated {record.generated} tokens, expected {request.generated + len(tokens)}"
+    generated = request.generated - request.before + len(tokens)  # since this admission
+    if record.generated != generated:
+        return f"generated {record.generated} tokens, expected {generated}"
     for token in tokens:
         if not 0 <= token < vocab_size:
             return f"token {token} outside the vocabulary of {vocab_size}"
     stopped = bool(tokens) and tokens[-1] in request.stop_tokens
-    at_length = record.generated >= request.max_tokens
+    at_length = request.before + record.generated >= request.max_tokens
     allowed: tuple[FinishCode, ...]
     if stopped and at_length:
         allowed = (FinishCode.STOP_TOKEN, FinishCode.LENGTH)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Protocol
 
-from flare.cache import Slot
+from flare.cache import Checkpoint, PrefixIdentity, Slot
 
 
 class SamplingSpec(Protocol):
@@ -32,6 +32,10 @@ class RequestSpec(Protocol):
     @property
     def logprobs(self) -> int | None: ...
     @property
+    def endpoints(self) -> Sequence[int]: ...
+    @property
+    def cache_salt(self) -> str: ...
+    @property
     def sampling(self) -> SamplingSpec: ...
 
 
@@ -39,51 +43,101 @@ class Phase(Enum):
     """Where a request stands, counting everything submitted to the device."""
 
     WAITING = "waiting"  # in the queue, holds nothing
-    PREFILLING = "prefilling"  # holds a slot and pages; prompt tokens remain to be submitted
-    DECODING = "decoding"  # the whole prompt is submitted
-    ENDED = "ended"  # finished, cancelled or failed; its blocks are released behind their fences
+    PREFILLING = "prefilling"  # holds a slot and pages; tokens of its history remain to be submitted
+    DECODING = "decoding"  # its whole history is submitted
+    LEAVING = "leaving"  # told its end, or preempted; holds its blocks until its last checkpoint is taken
+    ENDED = "ended"  # its blocks are released behind their fences
 
 
 class Request:
     """Mutable state of one request. Only the scheduler changes it.
 
-    `consumed` and `drawn` run ahead: they count tokens of submitted programs. `generated` and `last_token`
-    follow validated completions. `max_tokens` is already bounded by the context.
+    `tokens` is its history, prompt and validated output. A request is admitted with `input_length` of them,
+    of which `before` are output: none at first, everything generated so far after a preemption. `consumed`
+    and `drawn` run ahead: they count tokens of submitted programs. `confirmed` (consumed tokens), `generated`
+    and `last_token` follow validated completions. `max_tokens` is already bounded by the context.
+
+    `pages` are physical pages in token order; the first `shared` belong to the chain of `base`, the checkpoint
+    it continues from. `cached_tokens` were restored when it was first admitted.
     """
 
     __slots__ = (
+        "base",
+        "before",
+        "cached_tokens",
+        "capture_due",
+        "confirmed",
         "consumed",
         "device_finished",
         "drawn",
+        "endpoints",
         "generated",
         "id",
+        "identity",
+        "input_length",
         "last_frame",
         "last_token",
         "max_tokens",
+        "page_update",
         "pages",
         "passed",
         "phase",
+        "preemptions",
         "prompt_length",
+        "restored",
+        "returns",
+        "shared",
         "slot",
         "spec",
         "started",
         "stop_tokens",
+        "tokens",
     )
 
-    def __init__(self, spec: RequestSpec, max_tokens: int) -> None:
+    def __init__(self, spec: RequestSpec, max_tokens: int, root: bytes = b"") -> None:
         self.spec = spec
         self.id = spec.request_id
+        self.tokens = list(spec.prompt)
+        self.identity = PrefixIdentity(root + spec.cache_salt.encode(), spec.prompt)
         self.prompt_length = len(spec.prompt)
         self.max_tokens = max_tokens
         self.stop_tokens = frozenset(spec.stop_token_ids)
         self.phase = Phase.WAITING
         self.passed = 0
-        self.slot = Slot(index=-1, epoch=-1, row=-1)
-        self.pages: tuple[int, ...] = ()
-        self.started = False
-        self.consumed = 0
-        self.drawn = 0
+        self.cached_tokens = 0
+        self.preemptions = 0
         self.generated = 0
         self.last_token = -1
-        self.last_frame = 0
         self.device_finished = False
+        self.reset()
+
+    def reset(self) -> None:
+        """Hold nothing, with the whole history to go: before the first admission and after a preemption."""
+        self.slot = Slot(index=-1, epoch=-1, row=-1)
+        self.base: Checkpoint | None = None
+        self.pages: list[int] = []
+        self.shared = 0
+        self.page_update: tuple[int, int] | None = None  # taken, and not in the device's table yet
+        self.endpoints: list[int] = []
+        self.capture_due = False
+        self.returns = False  # whether it waits again after leaving
+        self.input_length = len(self.tokens)
+        self.before = self.generated
+        self.started = False
+        self.restored = False
+        self.consumed = 0
+        self.confirmed = 0
+        self.drawn = self.generated
+        self.last_frame = 0
+
+    @property
+    def most_consumed(self) -> int:
+        """Tokens consumed at the longest end; the last drawn token never is."""
+        return self.prompt_length + self.max_tokens - 1
+
+    def accept(self, tokens: Sequence[int]) -> None:
+        """Validated output."""
+        self.tokens.extend(tokens)
+        self.identity.extend(tokens)
+        self.generated += len(tokens)
+        self.last_token = tokens[-1]

@@ -1,33 +1,42 @@
 """The scheduler: who runs next, on which program, and what a completed program means.
 
-Life of a request: waiting -> (slot and pages reserved) prefilling -> decoding -> ended. Its `start` program
-goes first, then prefill chunks (the last one draws the first token), then decode batches. Resources are
-reserved whole at admission (prompt plus output limit, bounded by the context), so running requests never
-wait for each other.
+Life of a request: waiting -> (slot and pages reserved) prefilling -> decoding -> leaving -> ended. Its `start`
+program goes first, then `restore` when a checkpoint of its history exists, then prefill chunks of what remains
+(the last one draws the first token; with nothing remaining `resume` draws it), then decode batches. A
+preempted request leaves like one that ended, and waits again in front of the queue.
 
-Order of work: when some streams decode and some prompt is unfinished, decode batches and single prefill
-chunks alternate; a chunk is small enough that both together stay within the inter-token budget. Prompts are
-prefilled one after the other in admission order.
+Order of work: snapshots that are due, one at a time; then, when some streams decode and some history is
+unfinished, decode batches and single prefill chunks alternate; a chunk is small enough that both together
+stay within the inter-token budget. Histories are prefilled one after the other in admission order. Only decode
+batches are queued behind each other: everything else runs alone, so that what it reads and writes is exact.
+
+Pages: a request reserves its history and one page, and grows a page ahead. When a decoder has no page to
+write to, the newest decoder is preempted, and nobody is admitted until the others got theirs. The last one
+standing ends at its length.
 
 Progress: `plan()` returns None only when frames are in flight, or when nothing is admitted. With nothing
-admitted every block is free or about to be, and a request that passed `Limits` fits into empty pools.
+admitted every block is free, about to be, or held by checkpoints that can be given up, and a request that
+passed `Limits` fits into empty pools.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Literal
 
-from flare.cache import PagePool, RowPool, SlotPool
+from flare.cache import CheckpointTree, PagePool, RowPool, SlotPool
 from flare.contract import PendingTokens, PreparedContract, Program, ProgramKind, Status
+from flare.scheduler.captures import capture_budget, prefill_endpoints
 from flare.scheduler.costs import ProgramCosts
 from flare.scheduler.cover import PrefillCover
 from flare.scheduler.limits import Limits, Refusal
 from flare.scheduler.listener import Listener
-from flare.scheduler.plan import Lane, Plan
+from flare.scheduler.plan import Capture, Lane, Plan, Transfer
 from flare.scheduler.queue import WaitingQueue
 from flare.scheduler.records import LaneRecord, check_records
 from flare.scheduler.request import Phase, Request, RequestSpec
+from flare.scheduler.residency import Residency
 from flare.scheduler.settings import Settings
 
 
@@ -47,10 +56,9 @@ class Scheduler:
     ) -> None:
         settings = settings or Settings()
         capacities = contract.capacities
-        self.pages = PagePool(capacities.pages, contract.page.page_tokens)
-        self.slots = SlotPool(capacities)
-        self.rows = RowPool(capacities)
+        self.residency = Residency(contract)
         self.costs = ProgramCosts(contract.programs)
+        self.preemptions = 0
         self._context = capacities.context
         self._vocab_size = contract.frontend.vocab_size
         self._verification_width = capacities.verification_width
@@ -58,17 +66,52 @@ class Scheduler:
         self._limits = Limits(contract)
         self._inter_token_us = settings.inter_token_ms * 1000.0
         self._start = contract.of_kind(ProgramKind.START)[0]
+        self._restore = _only(contract, ProgramKind.RESTORE)
+        self._snapshot = _only(contract, ProgramKind.SNAPSHOT)
+        self._resume = _only(contract, ProgramKind.RESUME)
         self._decodes = contract.of_kind(ProgramKind.DECODE)
         self._cover = PrefillCover(contract.of_kind(ProgramKind.PREFILL), self.costs)
         host_fed = any(program.pending is PendingTokens.HOST for program in self._decodes)
         self._max_frames = 1 if host_fed else max_frames
+        keeps = settings.prefix_caching and self._snapshot and self._restore
+        snapshots = capacities.snapshot_rows if keeps else 0
+        self._budget = capture_budget(snapshots, capacities.concurrency)
+        self._root = contract.identity.fingerprint.encode()
         self._waiting = WaitingQueue(settings.max_waiting, settings.max_passes)
         self._by_id: dict[str, Request] = {}
         self._running: list[Request] = []  # admitted and not ended, in admission order
+        self._leaving: list[Request] = []
         self._admission_due = False
         self._prefill_due = True  # alternates while there are both kinds of work
+        self._growth_due = False  # a decoder waits for a page: nobody else gets one
+        self._exclusive = False  # the frame in flight is no decode batch
         self._submitted = 0
         self._completed = 0
+
+    @property
+    def pages(self) -> PagePool:
+        """Pages of the core."""
+        return self.residency.pages
+
+    @property
+    def slots(self) -> SlotPool:
+        """Slots of the core."""
+        return self.residency.slots
+
+    @property
+    def rows(self) -> RowPool:
+        """Snapshot rows of the core."""
+        return self.residency.rows
+
+    @property
+    def tree(self) -> CheckpointTree:
+        """Published checkpoints."""
+        return self.residency.tree
+
+    @property
+    def leaving(self) -> int:
+        """Requests that were told their end, or preempted, and hold blocks until their last checkpoint."""
+        return len(self._leaving)
 
     @property
     def waiting(self) -> int:
@@ -99,7 +142,7 @@ class Scheduler:
             return refusal
         if self._waiting.full:
             return Refusal("queue_full", f"{self.waiting} requests are waiting already")
-        request = Request(spec, min(spec.max_tokens, self._context - len(spec.prompt)))
+        request = Request(spec, min(spec.max_tokens, self._context - len(spec.prompt)), self._root)
         self._by_id[request.id] = request
         self._waiting.append(request)
         self._admission_due = True
@@ -109,7 +152,8 @@ class Scheduler:
     def cancel(self, request_id: str) -> bool:
         """End a live request as cancelled; False when there is none of this id.
 
-        Programs that were submitted already run to their end; the request's blocks wait for them.
+        Programs that were submitted already run to their end; the request's blocks wait for them, and what
+        it consumed becomes a checkpoint.
         """
         request = self._by_id.get(request_id)
         if request is None:
@@ -117,8 +161,7 @@ class Scheduler:
         if request.phase is Phase.WAITING:
             self._waiting.remove(request)
             self._admission_due = True  # it may have been the one nobody could pass
-        self._end(request)
-        self._listener.finished(request, "cancelled")
+        self._finish(request, "cancelled")
         return True
 
     def live_ids(self) -> list[str]:
@@ -130,20 +173,25 @@ class Scheduler:
         requests = list(self._by_id.values())
         self._waiting.clear()
         for request in requests:
-            self._end(request)
+            self._drop(request)
+        for request in self._leaving:
+            self._release(request)
+        self._leaving.clear()
         return requests
 
     def plan(self) -> Plan | None:
         """Reserve and return the next program to submit, or None when nothing can be submitted now."""
         if self._admission_due:
             self._admit()
-        if self.in_flight >= self._max_frames:
+        if self.in_flight >= self._max_frames or self._exclusive:
             return None
+        if (due := self._capture_due()) is not None:
+            return None if self.in_flight else self._plan_capture(due)
         decoding = [r for r in self._running if r.phase is Phase.DECODING and r.drawn < r.max_tokens]
         if self._prefill_due or not decoding:
             for request in self._running:
                 if request.phase is Phase.PREFILLING:
-                    return self._plan_prefill(request, decoding)
+                    return None if self.in_flight else self._plan_prefill(request, decoding)
         if decoding:
             return self._plan_decode(decoding)
         assert self._running or not self._waiting or self.in_flight, "a request that fits is not admitted"
@@ -159,60 +207,148 @@ class Scheduler:
         if records or plan.program.completion:
             check_records(plan, records, self._vocab_size)
         self._completed = plan.frame
+        self._exclusive = False
         self.costs.observe(plan.program.name, elapsed_us)
-        for pool in (self.pages, self.slots, self.rows):
-            if pool.fenced:
-                pool.retire(plan.frame)
-                self._admission_due = True
-            else:
-                pool.retire(plan.frame)
+        if self.residency.retire(plan.frame):
+            self._admission_due = True
         for lane, record in zip(plan.lanes, records, strict=False):
             if lane.request.phase is not Phase.ENDED:
                 self._take_record(lane.request, record)
+        if plan.capture is not None:
+            self._take_snapshot(plan.capture, plan.frame)
 
     def _take_record(self, request: Request, record: LaneRecord) -> None:
         if record.status == Status.INVALID:
             # Nothing was drawn or committed, and slots are isolated from each other: only this one fails.
-            self._end(request)
+            if request.phase is Phase.LEAVING:
+                self._leave(request)
+                return
+            self._drop(request)
             self._listener.failed(request, "the model's logits were not finite")
             return
+        request.confirmed = record.consumed
         if not record.tokens:
             return
-        request.generated += len(record.tokens)
-        request.last_token = record.tokens[-1]
+        request.accept(record.tokens)
+        if request.phase is Phase.LEAVING:
+            return
         self._listener.drew(request, record)
         if record.finished:
             request.device_finished = True
-            self._end(request)
             stopped = request.last_token in request.stop_tokens
-            self._listener.finished(request, "stop" if stopped else "length")
+            self._finish(request, "stop" if stopped else "length")
+
+    # Checkpoints.
+
+    def _capture_due(self) -> Request | None:
+        for request in (*self._leaving, *self._running):
+            if request.capture_due:
+                return request
+        return None
+
+    def _plan_capture(self, request: Request) -> Plan | None:
+        """A snapshot of the request's state, which is exact because nothing is in flight."""
+        last = request.phase is Phase.LEAVING
+        request.capture_due = False
+        tokens = request.confirmed
+        done = 0 if request.base is None else request.base.tokens
+        capture = self.residency.reserve_snapshot(request, tokens, last) if tokens > done else None
+        if capture is None:
+            if last:
+                self._leave(request)
+            return self.plan()
+        assert self._snapshot is not None
+        transfer = Transfer(request.slot.row, capture.storage.row)
+        if capture.storage.tail_page is not None and not last:
+            tail = request.pages[tokens // self.pages.page_tokens]
+            transfer = Transfer(request.slot.row, capture.storage.row, tail, capture.storage.tail_page)
+        lane = Lane(request, consumed=tokens, length=0, sample=False, transfer=transfer)
+        return self._submit(self._snapshot, [lane], capture)
+
+    def _take_snapshot(self, capture: Capture, frame: int) -> None:
+        request = capture.request
+        if request.phase is Phase.ENDED:
+            self.residency.abandon(capture, frame)
+            return
+        self.residency.publish(capture, frame)
+        if capture.last:
+            self._leave(request)
 
     def _plan_prefill(self, request: Request, decoding: list[Request]) -> Plan:
         if not request.started:
             request.started = True
             return self._submit(self._start, [Lane(request, consumed=0, length=0, sample=False)])
+        if request.base is not None and not request.restored:
+            return self._plan_restore(request)
         self._prefill_due = False
+        if request.consumed == request.input_length:
+            assert self._resume is not None
+            return self._submit_first_draw(self._resume, Lane(request, request.consumed, 0, sample=True))
         limit_us = math.inf
         if decoding:
             limit_us = self._inter_token_us - self.costs.of(self._decode_program(len(decoding)).name)
-        remaining = request.prompt_length - request.consumed
-        program = self._cover.next(remaining, limit_us)
-        length = min(remaining, program.tokens)
-        lane = Lane(request, consumed=request.consumed, length=length, sample=length == remaining)
+        end = next((cut for cut in request.endpoints if cut > request.consumed), request.input_length)
+        program = self._cover.next(end - request.consumed, limit_us)
+        length = min(end - request.consumed, program.tokens)
+        lane = Lane(request, request.consumed, length, sample=request.consumed + length == request.input_length)
         request.consumed += length
+        request.capture_due = request.consumed in request.endpoints
         if lane.sample:
-            request.drawn = 1
-            request.phase = Phase.DECODING
+            return self._submit_first_draw(program, lane)
         return self._submit(program, [lane])
 
-    def _plan_decode(self, decoding: list[Request]) -> Plan:
+    def _plan_restore(self, request: Request) -> Plan:
+        assert request.base is not None
+        assert self._restore is not None
+        request.restored = True
+        request.consumed = request.confirmed = request.base.tokens
+        storage = request.base.storage
+        transfer = Transfer(storage.row, request.slot.row)
+        if storage.tail_page is not None:
+            tail = request.pages[request.shared]
+            transfer = Transfer(storage.row, request.slot.row, storage.tail_page, tail)
+        lane = Lane(request, consumed=request.consumed, length=0, sample=False, transfer=transfer)
+        return self._submit(self._restore, [lane])
+
+    def _submit_first_draw(self, program: Program, lane: Lane) -> Plan:
+        lane.request.drawn += 1
+        lane.request.phase = Phase.DECODING
+        return self._submit(program, [lane])
+
+    def _plan_decode(self, decoding: list[Request]) -> Plan | None:
+        for request in decoding:
+            self.residency.grow(request)
+        if any(self.residency.short(request) for request in decoding):
+            self._growth_due = True
+            if self.in_flight:
+                return None
+            self._make_way(decoding[-1])
+            return self.plan()
+        if self._growth_due:
+            self._growth_due = False
+            self._admission_due = True
         self._prefill_due = True
         lanes: list[Lane] = []
         for request in decoding:
-            lanes.append(Lane(request, consumed=request.consumed, length=1, sample=True))
+            lane = Lane(request, request.consumed, length=1, sample=True, page_update=request.page_update)
+            lanes.append(lane)
+            request.page_update = None
             request.consumed += 1
             request.drawn += 1
         return self._submit(self._decode_program(len(lanes)), lanes)
+
+    def _make_way(self, newest: Request) -> None:
+        """Take the newest decoder's pages, for those before it; or end it when it was alone."""
+        if len(self._running) == 1:
+            if not self.residency.detach(newest):
+                self._finish(newest, "length")
+            return
+        self.preemptions += 1
+        newest.preemptions += 1
+        self._running.remove(newest)
+        newest.returns = True
+        self._depart(newest)
+        self._listener.preempted(newest)
 
     def _decode_program(self, lanes: int) -> Program:
         for program in self._decodes:
@@ -220,38 +356,85 @@ class Scheduler:
                 return program
         raise AssertionError("capacities hold a decode program for every concurrency")
 
-    def _submit(self, program: Program, lanes: list[Lane]) -> Plan:
+    def _submit(self, program: Program, lanes: list[Lane], capture: Capture | None = None) -> Plan:
         self._submitted += 1
+        self._exclusive = program.kind is not ProgramKind.DECODE
         for lane in lanes:
             lane.request.last_frame = self._submitted
-        return Plan(frame=self._submitted, program=program, lanes=lanes)
+        return Plan(frame=self._submitted, program=program, lanes=lanes, capture=capture)
+
+    # Coming and going.
 
     def _admit(self) -> None:
-        self._admission_due = False
+        if self._growth_due and any(request.phase is Phase.DECODING for request in self._running):
+            return
+        self._growth_due = self._admission_due = False
         for request in self._waiting.admit(self._reserve):
             request.phase = Phase.PREFILLING
             self._running.append(request)
-            self._listener.admitted(request)
+            reused = 0 if request.base is None else request.base.tokens
+            request.endpoints = prefill_endpoints(
+                request.spec.endpoints,
+                reused=reused,
+                prompt_length=request.input_length,
+                max_tokens=request.max_tokens - request.before,
+                budget=self._budget,
+            )
+            if not request.preemptions:
+                request.cached_tokens = reused
+                self._listener.admitted(request)
 
     def _reserve(self, request: Request) -> bool:
-        """Take a slot and all pages the request can ever need, or nothing."""
-        if not self.slots.free:
-            return False
-        pages = self.pages.allocate(self.pages.pages_for(request.prompt_length + request.max_tokens))
-        if pages is None:
-            return False
-        slot = self.slots.take()
-        assert slot is not None
-        request.pages, request.slot = pages, slot
-        return True
+        limit = 0 if not self._budget else request.input_length - (self._resume is None)
+        alone = not (self._running or self._leaving or self.in_flight)
+        return self.residency.admit(request, limit, alone)
 
-    def _end(self, request: Request) -> None:
-        """Leave the scheduler; blocks become free when the last submitted frame is done with them."""
+    def _finish(self, request: Request, reason: Literal["stop", "length", "cancelled"]) -> None:
+        """The request ends; its last state becomes a checkpoint when it ran."""
         admitted = request.phase in (Phase.PREFILLING, Phase.DECODING)
-        request.phase = Phase.ENDED
         del self._by_id[request.id]
         if admitted:
             self._running.remove(request)
-            self.pages.release(request.pages, request.last_frame)
-            self.slots.release((request.slot.index,), request.last_frame)
-            self._admission_due = True
+            self._depart(request)
+        elif request.phase is Phase.LEAVING:
+            request.returns = False  # preempted
+        else:
+            request.phase = Phase.ENDED
+        self._listener.finished(request, reason)
+
+    def _depart(self, request: Request) -> None:
+        request.phase = Phase.LEAVING
+        self._leaving.append(request)
+        request.capture_due = bool(self._budget)
+        if not request.capture_due:
+            self._leave(request)
+
+    def _leave(self, request: Request) -> None:
+        """Everything that could be kept is; a preempted request waits again."""
+        self._leaving.remove(request)
+        self._release(request)
+        if request.returns:
+            request.reset()
+            request.phase = Phase.WAITING
+            self._waiting.prepend(request)
+
+    def _drop(self, request: Request) -> None:
+        """End without a checkpoint."""
+        del self._by_id[request.id]
+        if request.phase in (Phase.PREFILLING, Phase.DECODING):
+            self._running.remove(request)
+            self._release(request)
+        elif request.phase is Phase.WAITING:
+            request.phase = Phase.ENDED
+
+    def _release(self, request: Request) -> None:
+        """Blocks become free when the last submitted frame is done with them."""
+        request.phase = Phase.ENDED
+        request.capture_due = False
+        self.residency.release(request)
+        self._admission_due = True
+
+
+def _only(contract: PreparedContract, kind: ProgramKind) -> Program | None:
+    programs = contract.of_kind(kind)
+    return programs[0] if programs else None

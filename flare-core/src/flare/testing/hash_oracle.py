@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flare.device.sim_ops import drawn_token, mix, signed
+from flare.device.sim_ops import counted, drawn_token, mix, signed
+from flare.engine.packing import continued_seed
 
 _MASK = (1 << 64) - 1
 
@@ -16,11 +17,12 @@ def oracle(
     stops: Sequence[int] = (),
     min_tokens: int = 0,
     vocab_size: int = 97,
+    preempted: Sequence[int] = (),
 ) -> list[int]:
-    """The output of one request. `max_tokens` is bounded by the context already."""
-    prompt_hash = 0
-    for token in prompt:
-        prompt_hash = mix(prompt_hash ^ token)
+    """The output of one request. `max_tokens` is bounded by the context already. It was preempted after
+    each number of output tokens in `preempted`: its draws went on under another seed."""
+    counts = sum(counted(token, output=False) for token in prompt)
+    key, start = seed, 0
     output: list[int] = []
     total = state = count = 0
     pending = list(prompt)
@@ -29,8 +31,12 @@ def oracle(
             total += mix(mix(token * 0x10001 + count) ^ count)
             state, count = mix(state ^ token), count + 1
         hidden = mix((total ^ state ^ mix(count)) & _MASK)
+        if len(output) in preempted:
+            key, start = continued_seed(seed, len(output)), len(output)
         barred = set(stops) if len(output) < min_tokens else set()
-        token = drawn_token(hidden, signed(prompt_hash), signed(seed), len(output), barred, vocab_size)
+        draw = len(output) - start
+        token = drawn_token(hidden, signed(counts), signed(key), draw, barred, vocab_size)
+        counts += counted(token, output=True)
         output.append(token)
         if token in stops or len(output) >= max_tokens:
             return output

@@ -95,8 +95,9 @@ def start(state: HashState) -> Assembly:
     stops = p.value(V.STOP_TOKEN_IDS, i32, state.capacities.stop_token_ids)
     p.call("sim::scatter_row", state.slot(p, "stops"), slot, stops)
     prompt = p.value(V.PROMPT_TOKENS, i32, state.capacities.context)
-    folded = p.call("sim::fold", prompt, p.value(V.PROMPT_LENGTH, i32, 1), results=1)
-    p.call("sim::scatter", state.slot(p, "prompt_hashes"), slot, folded)
+    lengths = p.value(V.PROMPT_LENGTH, i32, 1), p.value(V.OUTPUT_LENGTH, i32, 1)
+    counts = p.call("sim::count_history", prompt, *lengths, results=1)
+    p.call("sim::scatter", state.slot(p, "prompt_hashes"), slot, counts)
     return p
 
 
@@ -116,6 +117,7 @@ def decode(state: HashState, lanes: int, host_fed: bool) -> Assembly:
     from device state."""
     p, i32 = Assembly(_SCHEMAS), DType.I32
     slots, rows = p.value(V.LANE_SLOTS, i32, lanes), p.value(V.LIVE_ROWS, i32, lanes)
+    p.call("sim::extend_tables", state.slot(p, "tables"), slots, p.value(V.PAGE_UPDATES, i32, lanes, 2))
     if host_fed:
         pending = p.value(V.PENDING_TOKENS, i32, lanes)
     else:
@@ -177,6 +179,7 @@ def _draw(
     p: Assembly, state: HashState, slots: Operand, rows: Operand, sample: Operand | None, lanes: int
 ) -> None:
     width = METADATA_FIELDS + state.capacities.completion_tokens
+    records = p.report(CompletionField.RECORDS, DType.I32, lanes, width)
     p.call(
         "sim::draw",
         slots,
@@ -187,5 +190,6 @@ def _draw(
         state.slot(p, "consumed"),
         *(state.slot(p, name) for name in DRAW_STATE),
         *(state.slot(p, name) for name in ("generated", "finished", "pending")),
-        p.report(CompletionField.RECORDS, DType.I32, lanes, width),
+        records,
     )
+    p.call("sim::count_output", state.slot(p, "prompt_hashes"), records)
