@@ -60,4 +60,4 @@ def _root(
 
 
 # Commands register themselves on import; each module is light.
-from flare.cli import chat, inspect, prepare, recipes, run  # noqa: E402, F401
+from flare.cli import bench, chat, inspect, prepare, recipes, run  # noqa: E402, F401

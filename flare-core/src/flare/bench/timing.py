@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-from loadtest.completion import Completion
-from loadtest.errors import BenchmarkError
+from flare.bench.errors import BenchmarkError
+from flare.bench.stream import Completion
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
@@ -36,27 +36,26 @@ def common_window(completions: Sequence[Completion]) -> tuple[float, float]:
     return start, end
 
 
-def tokens_per_second(completions: Sequence[Completion]) -> float:
-    """Tokens of all streams together in their common window, over its length.
-
-    Events after the window's start up to its end count, each as the mean number of tokens per event of its
-    stream: the server's usage decides how many tokens there were, not the number of events.
-    """
-    start, end = common_window(completions)
+def tokens_per_second(completions: Sequence[Completion], window: tuple[float, float]) -> float:
+    """Tokens of all streams together in a window, over its length: those of events after its start up to its
+    end. The server's usage decides how many tokens there were, not the number of events."""
+    start, end = window
     tokens = sum(
-        completion.tokens_per_event * sum(start < arrived <= end for arrived in completion.times)
+        count
         for completion in completions
+        for arrived, count in zip(completion.times, completion.counts, strict=True)
+        if start < arrived <= end
     )
     return tokens / (end - start)
 
 
-def gaps(completion: Completion, window: tuple[float, float]) -> list[float]:
-    """Seconds between neighbouring events with text, both inside `window`.
+def gaps(times: Sequence[float], window: tuple[float, float]) -> list[float]:
+    """Milliseconds between neighbouring `times`, both inside `window`.
 
-    Raises: BenchmarkError when the window has no two events of the stream.
+    Raises: BenchmarkError when the window has no two of them.
     """
     start, end = window
-    inside = [arrived for arrived in completion.times if start <= arrived <= end]
+    inside = [arrived for arrived in times if start <= arrived <= end]
     if len(inside) < 2:
-        raise BenchmarkError("a stream sent hardly any text while all decoded; ask for more output tokens")
-    return [later - earlier for earlier, later in pairwise(inside)]
+        raise BenchmarkError("a stream sent hardly any text in the measured time; ask for more output tokens")
+    return [1000 * (later - earlier) for earlier, later in pairwise(inside)]
