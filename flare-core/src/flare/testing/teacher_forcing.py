@@ -10,14 +10,22 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from flare.contract import ValueSource
+from flare.contract import DType, ValueSource
 from flare.corefile import CoreReader, read_contract
 from flare.device.cpu import CpuDevice
-from flare.prepare.direct import DirectRequest, DirectRunner
+from flare.device.direct import DirectRequest, DirectRunner
+
+# A logit comes out of some hundred roundings in a row, whose errors add like the square root of their number:
+# ten units in the last place of the largest logit, and three times that for room.
+UNITS = 32
 
 
 class Forced:
-    """`ids` on the core at `path`, against the logits of `reference` (a Transformers causal model)."""
+    """`ids` on the core at `path`, against the logits of `reference` (a Transformers causal model).
+
+    `want` holds the reference's logits [T, V]. The core's own head runs on the last row of a chunk only; the
+    other rows are made from its hidden vectors with the reference's output embedding.
+    """
 
     def __init__(self, path: Path, reference: nn.Module, ids: Sequence[int]) -> None:
         reader = CoreReader(path)
@@ -25,7 +33,7 @@ class Forced:
         self.runner = DirectRunner(self.device)
         self.capacities = self.device.contract.capacities
         self.ids = list(ids)
-        self.head = reference.get_parameter("lm_head.weight").detach()
+        self.head: nn.Module = reference.get_output_embeddings()
         with torch.inference_mode():
             self.want: Tensor = reference(torch.tensor([self.ids])).logits[0]
 
@@ -34,30 +42,37 @@ class Forced:
         hold = {ValueSource.MIN_TOKENS: [self.capacities.context]}
         return self.runner.start(slot, self.ids, extra=hold)
 
-    @torch.inference_mode()
-    def chunk(self, request: DirectRequest, length: int) -> float:
-        """Consume the next `length` tokens; the largest difference of any logit at any of them."""
+    @torch.inference_mode()  # type: ignore[untyped-decorator]
+    def chunk_logits(self, request: DirectRequest, length: int) -> Tensor:
+        """Consume the next `length` tokens; the logits [length, V] behind each."""
         begin, end = request.consumed, request.consumed + length
         size = next(size for size in self.capacities.prefill_tokens if size >= length)
         program = self.runner.programs[f"prefill.{size}"]
         values = self.runner.prefill_values(request, self.ids[begin:end], sample=False)
         probes = self.device.probe(program.name, self.runner.staging(program, values))
         request.consumed = end
-        # The program's own head runs on the last row only.
-        every = probes["hidden"][:length] @ self.head.T - self.want[begin:end]
-        last = probes["logits"][0] - self.want[end - 1]
-        return max(_largest(every), _largest(last))
+        return torch.cat([self.head(probes["hidden"][: length - 1]), probes["logits"][:1]])
+
+    def chunk(self, request: DirectRequest, length: int) -> float:
+        """Consume the next `length` tokens; the largest difference of any logit at any of them."""
+        begin = request.consumed
+        return largest(self.chunk_logits(request, length) - self.want[begin : begin + length])
+
+    def prefill_logits(self, cuts: Sequence[int], end: int | None = None) -> Tensor:
+        """The logits [end, V] of the text up to `end` (all of it), cut at `cuts` and at the chunk limit."""
+        self.runner.reuse_pages()
+        request = self.start(min(1, self.capacities.concurrency - 1))
+        limit = self.capacities.prefill_tokens[-1]
+        rows = [
+            self.chunk_logits(request, min(limit, stop - at))
+            for begin, stop in pairwise((0, *cuts, len(self.ids) if end is None else end))
+            for at in range(begin, stop, limit)
+        ]
+        return torch.cat(rows)
 
     def prefill(self, cuts: Sequence[int], end: int | None = None) -> float:
         """The largest difference for the text up to `end`, cut at `cuts` and at the chunk limit."""
-        self.runner.reuse_pages()
-        request = self.start(1)
-        limit = self.capacities.prefill_tokens[-1]
-        worst = 0.0
-        for begin, stop in pairwise((0, *cuts, len(self.ids) if end is None else end)):
-            for at in range(begin, stop, limit):
-                worst = max(worst, self.chunk(request, min(limit, stop - at)))
-        return worst
+        return largest(self.prefill_logits(cuts, end) - self.want[:end])
 
     def fill_slots(self, length: int) -> list[DirectRequest]:
         """The first `length` tokens in every slot."""
@@ -86,15 +101,23 @@ class Forced:
                 pending[request.slot], consumed[request.slot] = self.ids[position], position
                 generated[request.slot] = 0  # or the slot would end at its length
             logits = self.device.probe(program.name, upload)["logits"]
-            for lane, request in enumerate(lanes):
-                if request is not None:
-                    worst = max(worst, _largest(logits[lane] - self.want[position]))
+            for lane, active in enumerate(lanes):
+                if active is not None:
+                    worst = max(worst, largest(logits[lane] - self.want[position]))
         return worst
 
 
-def _largest(difference: Tensor) -> float:
+def largest(difference: Tensor) -> float:
+    """The largest magnitude in `difference`; infinity where it is not a number."""
     # Not-a-number is a difference too, and compares with nothing.
     return float(difference.abs().nan_to_num(float("inf")).max())
+
+
+def precision_bound(logits: Tensor, dtype: DType) -> float:
+    """The difference that rounding in `dtype` explains: `UNITS` units in the last place of the largest of
+    `logits`."""
+    eps: float = torch.finfo(torch.float32 if dtype is DType.F32 else torch.bfloat16).eps
+    return UNITS * eps * float(logits.abs().max())
 
 
 def two_way_cuts(length: int, complete: bool) -> list[int]:
