@@ -25,7 +25,14 @@ class CheckpointError(FlareError):
     code = "invalid_checkpoint"
 
 
-class RecipeError(FlareError):
+class PluginError(FlareError):
+    """Installed code of a third party is broken or does not fit. Its own exception, where there was one, is
+    the cause, and the command line prints its traceback."""
+
+    code = "invalid_plugin"
+
+
+class RecipeError(PluginError):
     """A recipe is unknown, broken or does not fit this version."""
 
     code = "invalid_recipe"

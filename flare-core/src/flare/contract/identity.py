@@ -35,6 +35,14 @@ class Identity(ContractModel):
     versions: dict[str, str] = {}
 
 
+class RecipePackage(ContractModel):
+    """The installed package a recipe came from; `descriptor` is the SHA-256 of what it declared of itself."""
+
+    distribution: str
+    version: str
+    descriptor: str
+
+
 class Oracle(ContractModel):
     """A prompt and the tokens this core drew for it at preparation, with the sampling that was used."""
 
@@ -56,3 +64,4 @@ class Provenance(ContractModel):
     replaced_modules: dict[str, str] = {}
     memory_ledger: dict[str, int] = {}
     oracle: Oracle | None = None
+    recipe_package: RecipePackage | None = None

@@ -29,6 +29,7 @@ from flare.contract import (
     Program,
     Provenance,
 )
+from flare.contract.identity import RecipePackage
 from flare.corefile import CoreWriter, Role, TensorSpec, check_references
 from flare.device import load_device
 from flare.device.torch_types import CONTRACT_DTYPES
@@ -58,7 +59,7 @@ _HEADER_BUDGET = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class PreparationRequest:
-    """What to prepare. `model`, `recipe_name` and `checkpoint_uri` are provenance."""
+    """What to prepare. `model`, `checkpoint_uri` and what begins with `recipe` are provenance."""
 
     model: str
     recipe_name: str
@@ -67,6 +68,7 @@ class PreparationRequest:
     dtype: DType = DType.BF16
     capacities: CapacityRequest = field(default_factory=CapacityRequest)
     calibrate: bool = True
+    recipe_package: RecipePackage | None = None
 
 
 class PreparationSession:
@@ -168,6 +170,7 @@ class PreparationSession:
                 model=self.request.model,
                 recipe=self.request.recipe_name,
                 recipe_version=self.request.recipe_version,
+                recipe_package=self.request.recipe_package,
                 checkpoint=self.request.checkpoint_uri,
                 created=datetime.now(UTC).isoformat(timespec="seconds"),
                 retained_modules=tuple(sorted(f"{c.__module__}.{c.__qualname__}" for c in built.retained)),
