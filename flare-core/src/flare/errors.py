@@ -19,6 +19,12 @@ class CoreError(FlareError):
     code = "invalid_core"
 
 
+class VerificationError(FlareError):
+    """A core is readable but not what it says: damaged contents, or results that are not its own."""
+
+    code = "verification_failed"
+
+
 class CheckpointError(FlareError):
     """A checkpoint cannot be found, fetched or mapped."""
 

@@ -63,4 +63,4 @@ def _root(
 
 
 # Commands register themselves on import; each module is light.
-from flare.cli import bench, chat, inspect, prepare, recipes, run  # noqa: E402, F401
+from flare.cli import bench, chat, inspect, new_recipe, prepare, recipes, run, verify  # noqa: E402, F401

@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
-import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import torch
 
 from flare.contract import (
     FORMAT_VERSION,
@@ -32,6 +29,7 @@ from flare.contract import (
 from flare.contract.identity import RecipePackage
 from flare.corefile import CoreWriter, Role, TensorSpec, check_references
 from flare.device import load_device
+from flare.device.cpu_host import instruction_set
 from flare.device.torch_types import CONTRACT_DTYPES
 from flare.prepare.calibrate import measure_costs, record_oracle
 from flare.prepare.definition import ProgramSet
@@ -162,7 +160,7 @@ class PreparationSession:
                 format_version=FORMAT_VERSION,
                 fingerprint=_fingerprint(checkpoint.fingerprint(), self.request, versions),
                 device="cpu",
-                instruction_set=f"{platform.machine()}/{torch.backends.cpu.get_cpu_capability()}",
+                instruction_set=instruction_set(),
                 operator_library=programs.operator_library,
                 versions=versions,
             ),

@@ -1,6 +1,7 @@
 """Direct execution: programs run one at a time with values given by name, without scheduler or engine.
 
-Used to calibrate costs and record the oracle during preparation, and by numerical tests. Never serving.
+Preparation measures costs and records the oracle with it, verification replays the oracle, tests compare
+numbers. No request of a client ever runs this way.
 """
 
 from __future__ import annotations
@@ -26,18 +27,35 @@ from flare.contract import (
 from flare.device.base import Bytes, Device
 
 _NUMPY = {DType.I32: np.int32, DType.I64: np.int64, DType.F32: np.float32, DType.U8: np.uint8}
-S = ValueSource
+S, F = ValueSource, CompletionField
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """One drawn token. `logprob` and `top` (id -> value, most likely first) are the model's own
+    log-probabilities at its position; None and empty when the request or the core does not have them."""
+
+    token: int
+    logprob: float | None = None
+    top: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass
 class DirectRequest:
-    """One sequence on one slot, with pages of its own. `consumed` counts tokens in the model state."""
+    """One sequence on one slot, with pages of its own. `consumed` counts tokens in the model state;
+    `draws` describes `tokens`, what was drawn."""
 
     slot: int
     pages: list[int]
     epoch: int = 1
     consumed: int = 0
-    tokens: list[int] = field(default_factory=list)
+    logprobs: int | None = None
+    draws: list[Drawn] = field(default_factory=list)
+
+    @property
+    def tokens(self) -> list[int]:
+        """Ids of everything drawn."""
+        return [drawn.token for drawn in self.draws]
 
 
 class DirectRunner:
@@ -90,14 +108,16 @@ class DirectRunner:
         seed: int = 0,
         max_tokens: int | None = None,
         temperature: float | None = None,
+        logprobs: int | None = None,
         extra: Mapping[ValueSource, object] | None = None,
     ) -> DirectRequest:
-        """Begin a request on `slot` with pages for a whole context."""
+        """Begin a request on `slot` with pages for a whole context. `logprobs`: alternatives to report per
+        token, of a core that reports them."""
         count = self.contract.pages_per_request
         pages = list(range(self._next_page, self._next_page + count))
         assert pages[-1] < self.contract.capacities.pages, "out of pages"
         self._next_page += count
-        request = DirectRequest(slot, pages)
+        request = DirectRequest(slot, pages, logprobs=logprobs)
         defaults = self.contract.frontend.default_sampling
         values: dict[ValueSource, object] = {
             S.LANE_SLOTS: [slot],
@@ -117,15 +137,16 @@ class DirectRunner:
             S.SEED: [seed],
             S.MIN_TOKENS: [0],
             S.MAX_TOKENS: [max_tokens or self.contract.capacities.context],
+            S.LOGPROBS_WANTED: [-1 if logprobs is None else logprobs],
         }
-        start = self.contract.of_kind(ProgramKind.START)[0]
-        bound = {binding.source for binding in start.bindings}
-        self.run(start.name, {k: v for k, v in (values | dict(extra or {})).items() if k in bound})
+        self._run_bound(self.contract.of_kind(ProgramKind.START)[0], values | dict(extra or {}))
         return request
 
     def prefill(self, request: DirectRequest, tokens: Sequence[int], *, sample: bool, name: str) -> list[int]:
         """Run one chunk through prefill program `name`; returns the drawn token, if any."""
-        result = self.run(name, self.prefill_values(request, tokens, sample=sample))
+        values = self.prefill_values(request, tokens, sample=sample)
+        extent = {S.QUERY_START: [0, len(tokens)], S.CONSUMED_COUNTS: [request.consumed]}
+        result = self._run_bound(self.programs[name], values | extent)
         request.consumed += len(tokens)
         return self._drawn(result, 0, request)
 
@@ -143,20 +164,21 @@ class DirectRunner:
 
     def prefill_all(self, request: DirectRequest, tokens: Sequence[int]) -> list[int]:
         """Prefill everything, largest chunks first; returns the drawn token."""
-        sizes = self.contract.capacities.prefill_tokens
+        programs = self.contract.of_kind(ProgramKind.PREFILL)
         position = 0
         drawn: list[int] = []
         while position < len(tokens):
             rest = len(tokens) - position
-            size = next((s for s in sizes if s >= rest), sizes[-1])
-            chunk = tokens[position : position + size]
+            program = next((p for p in programs if p.tokens >= rest), programs[-1])
+            chunk = tokens[position : position + program.tokens]
             position += len(chunk)
-            drawn = self.prefill(request, chunk, sample=position == len(tokens), name=f"prefill.{size}")
+            drawn = self.prefill(request, chunk, sample=position == len(tokens), name=program.name)
         return drawn
 
     def decode(self, lanes: Sequence[DirectRequest | None], name: str) -> list[list[int]]:
         """One decode step; None is an idle lane. Returns drawn tokens per lane."""
-        result = self.run(name, self.decode_values(lanes))
+        pending = [-1 if r is None else r.draws[-1].token for r in lanes]
+        result = self._run_bound(self.programs[name], self.decode_values(lanes) | {S.PENDING_TOKENS: pending})
         drawn: list[list[int]] = []
         for index, request in enumerate(lanes):
             if request is None:
@@ -180,8 +202,25 @@ class DirectRunner:
         record = result[CompletionField.RECORDS][lane]
         count = int(record[Record.TOKENS])
         tokens = [int(token) for token in record[METADATA_FIELDS : METADATA_FIELDS + count]]
-        request.tokens.extend(tokens)
+        for index, token in enumerate(tokens):
+            if request.logprobs is None or F.LOGPROBS not in result:
+                request.draws.append(Drawn(token))
+                continue
+            top: dict[int, float] = {}
+            if F.TOP_IDS in result and F.TOP_LOGPROBS in result:
+                ids, values = (
+                    result[f][lane, index, : request.logprobs] for f in (F.TOP_IDS, F.TOP_LOGPROBS)
+                )
+                top = {i: value for i, value in zip(ids.tolist(), values.tolist(), strict=True) if i >= 0}
+            request.draws.append(Drawn(token, float(result[F.LOGPROBS][lane, index]), top))
         return tokens
+
+    def _run_bound(
+        self, program: Program, values: Mapping[ValueSource, object]
+    ) -> dict[CompletionField, NDArray[np.generic]]:
+        """Run with those of `values` that the program takes."""
+        bound = {binding.source for binding in program.bindings}
+        return self.run(program.name, {source: v for source, v in values.items() if source in bound})
 
 
 def _array(data: Bytes, view: BufferView) -> NDArray[np.generic]:
