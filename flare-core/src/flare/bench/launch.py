@@ -36,15 +36,18 @@ class Started:
 
 
 @contextlib.contextmanager
-def started_core(core: Path, *options: str, timeout: float = 900.0) -> Iterator[Started]:
-    """`flare run CORE` on a free port, stopped on exit. Raises: BenchmarkError as `started_command` does."""
+def started_core(
+    core: Path, *options: str, timeout: float = 900.0, environment: dict[str, str] | None = None
+) -> Iterator[Started]:
+    """`flare run CORE` on a free port with more variables in its environment, stopped on exit. Raises:
+    BenchmarkError as `started_command` does."""
     command = [sys.executable, "-m", "flare", "run", str(core), "--port", "0", *options]
 
     def ready(log: Path) -> str | None:
         line = READY_LINE.search(log.read_bytes())
         return None if line is None else line[1].decode()
 
-    with _started(command, ready, timeout) as server:
+    with _started(command, ready, timeout, environment) as server:
         yield server
 
 
@@ -79,7 +82,12 @@ def _answers(client: httpx.Client, url: str) -> bool:
 
 
 @contextlib.contextmanager
-def _started(command: list[str], ready: Callable[[Path], str | None], timeout: float) -> Iterator[Started]:
+def _started(
+    command: list[str],
+    ready: Callable[[Path], str | None],
+    timeout: float,
+    environment: dict[str, str] | None = None,
+) -> Iterator[Started]:
     with tempfile.NamedTemporaryFile(prefix="flare-bench-", suffix=".log") as log:
         spawned = time.perf_counter()
         try:
@@ -89,6 +97,7 @@ def _started(command: list[str], ready: Callable[[Path], str | None], timeout: f
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                env={**os.environ, **(environment or {})},
             )
         except OSError as error:
             raise BenchmarkError(
