@@ -9,6 +9,9 @@ import tokenizers
 from flare.errors import CoreError
 
 
+_LONG = 1000  # tokens; decoding fewer takes less than switching threads
+
+
 class TooManyTokens(Exception):
     """A text has `count` tokens, more than the caller takes."""
 
@@ -65,6 +68,9 @@ class Tokenizer:
 
     def decode(self, tokens: Sequence[int], skip_special: bool = True) -> str:
         """Text of `tokens`; U+FFFD stands for bytes that are not UTF-8. Unknown ids have no text."""
+        if len(tokens) > _LONG:
+            # The batch form lets other Python threads run meanwhile.
+            return str(self._backend.decode_batch([tokens], skip_special_tokens=skip_special)[0])
         text: str = self._backend.decode(tokens, skip_special_tokens=skip_special)
         return text
 

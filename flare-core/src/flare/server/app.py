@@ -63,7 +63,9 @@ def create_app(
     ignored = IgnoredFields()
     workers = Workers(settings)
 
-    async def respond(request: Request, prepare: Callable[[bytes, int], Job], form: type[Format]) -> Response:
+    async def respond(
+        request: Request, prepare: Callable[[bytearray, int], Job], form: type[Format]
+    ) -> Response:
         lifetime.check()
         if not engine.alive:
             raise UnavailableError("the engine died")
@@ -74,7 +76,7 @@ def create_app(
         ignored.report(request.state.record.id, job.ignored)
         return await generate(request, engine, job, form(job, model_name, vocabulary))
 
-    async def translate(request: Request, work: Callable[[bytes, int | None], bytes]) -> Response:
+    async def translate(request: Request, work: Callable[[bytearray, int | None], bytes]) -> Response:
         lifetime.check()
         body = await read_body(request, settings)
         context = None if engine.ready is None else engine.ready.context

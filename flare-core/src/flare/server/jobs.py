@@ -59,7 +59,7 @@ class JobFactory:
         self._policy = SamplingPolicy(assets.frontend.default_sampling, settings.zero_temperature)
         self.tokenizer = self.prompts.tokenizer
 
-    def chat(self, body: bytes, context: int) -> Job:
+    def chat(self, body: bytes | bytearray, context: int) -> Job:
         """A chat request, for requests of at most `context` tokens. Raises RequestError, HTTPError."""
         request = parse_body(ChatRequest, body)
         ignored = self._check(request)
@@ -71,7 +71,7 @@ class JobFactory:
         prompts = [self.prompts.from_messages(request.messages, context)]
         return self._job("chatcmpl-", request, prompts, context, logprobs, ignored, echo=False)
 
-    def completion(self, body: bytes, context: int) -> Job:
+    def completion(self, body: bytes | bytearray, context: int) -> Job:
         """A completion request. Raises RequestError, HTTPError."""
         request = parse_body(CompletionRequest, body)
         ignored = self._check(request)

@@ -21,7 +21,7 @@ class TokenRoutes:
     def __init__(self, jobs: JobFactory) -> None:
         self._jobs = jobs
 
-    def tokenize(self, body: bytes, context: int | None) -> bytes:
+    def tokenize(self, body: bytes | bytearray, context: int | None) -> bytes:
         """`{"count", "max_model_len", "tokens", "token_strs"}`. Raises RequestError, HTTPError."""
         request = parse_body(TokenizeRequest, body)
         self._jobs.check_model(request.model)
@@ -38,7 +38,7 @@ class TokenRoutes:
             pieces,
         )
 
-    def detokenize(self, body: bytes, context: int | None) -> bytes:
+    def detokenize(self, body: bytes | bytearray, context: int | None) -> bytes:
         """`{"prompt"}`, with the text of special tokens. Raises RequestError, HTTPError."""
         request = parse_body(DetokenizeRequest, body)
         self._jobs.check_model(request.model)
