@@ -22,12 +22,9 @@ from flare.recipes import Recipe, discover, load_recipe
 
 def open_published(model: str) -> Checkpoint:
     """The checkpoint that the recipe of `model` pins, opened. Raises CheckpointError and RecipeError."""
-    registry = discover()
-    descriptor, entry = registry.find_model(model)
+    descriptor, entry = discover().find_model(model)
     recipe: Recipe = load_recipe(descriptor)
-    local = resolve_checkpoint(
-        entry.checkpoint, pin=entry.sha256, progress=Progress(), manager=registry.manager
-    )
+    local = resolve_checkpoint(entry.checkpoint, pin=entry.sha256, progress=Progress())
     opened: Checkpoint = recipe.loader.open(local)
     return opened
 

@@ -43,11 +43,8 @@ def prepare_tiny(checkpoint: Path, dtype: DType, destination: Path | None = None
 
 def published_checkpoint() -> Checkpoint:
     """The checkpoint that the descriptor pins, opened."""
-    registry = discover()
-    _, entry = registry.find_model(MODEL)
-    local = resolve_checkpoint(
-        entry.checkpoint, pin=entry.sha256, progress=Progress(), manager=registry.manager
-    )
+    _, entry = discover().find_model(MODEL)
+    local = resolve_checkpoint(entry.checkpoint, pin=entry.sha256, progress=Progress())
     return RECIPE.loader.open(local)
 
 

@@ -1,4 +1,4 @@
-"""`flare inspect` and `flare recipes`."""
+"""`flare inspect`."""
 
 from __future__ import annotations
 
@@ -53,14 +53,3 @@ def test_a_file_that_is_no_core(tmp_path: Path) -> None:
     path.write_text("nothing of a core in here")
 
     assert "not a safetensors file" in failure("inspect", path)
-
-
-def test_recipes_as_json_and_as_a_table() -> None:
-    rows = json.loads(flare("recipes", "--json").stdout)
-    mine = next(row for row in rows if row["name"] == "smollm")
-
-    assert mine["status"] == "ok"
-    assert mine["models"] == ["smollm2-135m"]
-    assert mine["distribution"] == "flare-recipe-smollm"
-    table = flare("recipes").stdout
-    assert any("smollm2-135m" in line and "ok" in line for line in table.splitlines())

@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from flare_command import failure, flare
 
+from flare.corefile import CoreReader, read_contract
+from flare.recipes import discover
+
 MODEL = "smollm2-135m"
 SMALL = ("--context", "64", "--concurrency", "1", "--prefill-chunk-size", "16", "--page-tokens", "16")
 
@@ -19,6 +22,11 @@ def test_the_core_is_named_after_the_model(tiny_checkpoint: Path, tmp_path: Path
     assert [path.name for path in tmp_path.iterdir()] == [f"{MODEL}.core.safetensors"]
     assert result.stdout.startswith(f"{MODEL}.core.safetensors (")
     assert "context 64, concurrency 1" in result.stdout
+    provenance = read_contract(CoreReader(tmp_path / f"{MODEL}.core.safetensors")).provenance
+    package = provenance.recipe_package
+    assert package is not None
+    assert f"{package.distribution} {package.version}" == provenance.recipe_version
+    assert package.descriptor == discover().find_model(MODEL)[0].digest
     phases = [line.partition(":")[0] for line in result.stderr.splitlines()]
     assert phases[0] == "Checkpoint"
     assert {"Plan", "Trace programs", "Weights", "Load"} <= set(phases)

@@ -20,7 +20,7 @@ from state_bytes import (
 )
 
 from flare.device.cpu import CpuDevice
-from flare.prepare.direct import DirectRequest, DirectRunner
+from flare.device.direct import DirectRequest, DirectRunner
 
 PROMPT = list(range(40, 80))
 DRAWN = ("counter", "generated", "output_counts", "pending", "finished")

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
+from sealed_provenance import Sealed
 
-from flare.contract import PreparedContract, Provenance
+from flare.contract import PreparedContract
 from flare.corefile import CoreReader, read_contract
 from flare.device import load_device
 from flare.engine.loop import Engine
 from flare.engine.messages import Event, Sampling, Submit, Tokens
-
-
-class Sealed(Provenance):
-    """Raises when anything of it is read."""
-
-    def __getattribute__(self, name: str) -> Any:
-        if name in Provenance.model_fields:
-            raise AssertionError(f"the runtime read provenance.{name}")
-        return super().__getattribute__(name)
 
 
 def serve(contract: PreparedContract, reader: CoreReader) -> list[Event]:

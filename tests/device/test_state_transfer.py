@@ -9,7 +9,7 @@ from state_bytes import changed, copy, nothing, outside, scramble, slot_window
 
 from flare.contract import ValueSource
 from flare.device.cpu import CpuDevice
-from flare.prepare.direct import DirectRequest, DirectRunner
+from flare.device.direct import DirectRequest, DirectRunner
 
 S = ValueSource
 PROMPT = list(range(30, 70))

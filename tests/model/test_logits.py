@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from teacher_forcing import Forced, capacity_lengths, lane_patterns, partition, two_way_cuts
+from flare.testing.teacher_forcing import Forced, capacity_lengths, lane_patterns, partition, two_way_cuts
 from tokenizers import Tokenizer
 
 from flare.contract import DType

@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
-from teacher_forcing import Forced, capacity_lengths, lane_patterns, partition, two_way_cuts
+from flare.testing.teacher_forcing import Forced, capacity_lengths, lane_patterns, partition, two_way_cuts
 
 from flare.contract import DType
 from flare_recipe_smollm.recipe import RECIPE

@@ -20,7 +20,7 @@ from flare.device import load_device
 from flare.device.cpu import CpuDevice
 from flare.errors import CapacityError, CheckpointError
 from flare.prepare import CapacityRequest, Checkpoint
-from flare.prepare.direct import DirectRunner
+from flare.device.direct import DirectRunner
 from flare.prepare.progress import Progress
 from flare.prepare.session import PreparationSession
 from flare_recipe_smollm.recipe import RECIPE

@@ -45,11 +45,8 @@ class Published:
 
 @pytest.fixture(scope="module")
 def published() -> Published:
-    registry = discover()
-    _, entry = registry.find_model("smollm2-135m")
-    local = resolve_checkpoint(
-        entry.checkpoint, pin=entry.sha256, progress=Progress(), manager=registry.manager
-    )
+    _, entry = discover().find_model("smollm2-135m")
+    local = resolve_checkpoint(entry.checkpoint, pin=entry.sha256, progress=Progress())
     checkpoint = open_checkpoint(local)
     assert checkpoint.assets.tokenizer is not None
     return Published(local, checkpoint, Tokenizer.from_str(checkpoint.assets.tokenizer.decode()))

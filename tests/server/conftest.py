@@ -6,6 +6,21 @@ import httpx
 import openai
 import pytest
 from live import LiveServer
+from loop_guard import GUARD
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _guarded_loops() -> Iterator[None]:
+    with GUARD.installed():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _no_blocked_loop() -> Iterator[None]:
+    """No server's event loop was held up during the test."""
+    GUARD.take()
+    yield
+    assert GUARD.take() == []
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from loop_guard import GUARD
+
 from flare.engine.interface import EngineClient
 from flare.engine.messages import Submit
 from flare.frontend import FrontendAssets, Tokenizer
@@ -60,6 +62,7 @@ class LiveServer:
         app = create_app(model_name=MODEL, assets=self._assets, engine=client, settings=self._settings)
 
         def started(host: str, port: int) -> None:
+            GUARD.watch(self.loop)
             self.starts.append((host, port))
             self._started.set()
 

@@ -19,13 +19,26 @@ class CoreError(FlareError):
     code = "invalid_core"
 
 
+class VerificationError(FlareError):
+    """A core is readable but not what it says: damaged contents, or results that are not its own."""
+
+    code = "verification_failed"
+
+
 class CheckpointError(FlareError):
     """A checkpoint cannot be found, fetched or mapped."""
 
     code = "invalid_checkpoint"
 
 
-class RecipeError(FlareError):
+class PluginError(FlareError):
+    """Installed code of a third party is broken or does not fit. Its own exception, where there was one, is
+    the cause, and the command line prints its traceback."""
+
+    code = "invalid_plugin"
+
+
+class RecipeError(PluginError):
     """A recipe is unknown, broken or does not fit this version."""
 
     code = "invalid_recipe"

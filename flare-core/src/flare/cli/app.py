@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+import traceback
 from collections.abc import Callable
 from typing import Annotated, ParamSpec, TypeVar
 
 import typer
 
 from flare import __version__
-from flare.errors import FlareError
+from flare.errors import FlareError, PluginError
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -25,13 +26,15 @@ app = typer.Typer(
 
 def reports_errors(command: Callable[P, R]) -> Callable[P, R]:
     """Typed errors, and what the operating system refuses (a missing file, a full disk), become one line on
-    standard error and exit status 1; bugs keep their traceback."""
+    standard error and exit status 1, after the traceback of a plugin that failed; bugs keep theirs."""
 
     @functools.wraps(command)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return command(*args, **kwargs)
         except FlareError as error:
+            if isinstance(error, PluginError) and error.__cause__ is not None:
+                traceback.print_exception(error.__cause__)  # the plugin's author needs it
             typer.secho(f"flare: {error}", fg=typer.colors.RED, err=True)
             raise typer.Exit(1) from error
         except BrokenPipeError:
@@ -60,4 +63,4 @@ def _root(
 
 
 # Commands register themselves on import; each module is light.
-from flare.cli import chat, inspect, prepare, recipes, run  # noqa: E402, F401
+from flare.cli import bench, chat, inspect, new_recipe, prepare, recipes, run, verify  # noqa: E402, F401

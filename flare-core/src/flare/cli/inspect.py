@@ -71,6 +71,9 @@ def _print(contract: PreparedContract, digest: str, roles: dict[str, int]) -> No
         {
             "model": provenance.model,
             "recipe": f"{provenance.recipe} ({provenance.recipe_version})",
+            "recipe descriptor": provenance.recipe_package.descriptor[:16]
+            if provenance.recipe_package
+            else "unknown",
             "checkpoint": provenance.checkpoint,
             "created": provenance.created,
         },

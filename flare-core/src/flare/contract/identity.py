@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from flare.contract.base import ContractModel
 
@@ -35,17 +35,61 @@ class Identity(ContractModel):
     versions: dict[str, str] = {}
 
 
+class DrawnPosition(ContractModel):
+    """The model's own log-probabilities (natural, before temperature, penalties and filters) where one token
+    was drawn: of that token, and of the most likely tokens, descending."""
+
+    logprob: float
+    top_ids: tuple[int, ...] = ()
+    top_logprobs: tuple[float, ...] = ()
+
+    @model_validator(mode="after")
+    def _paired(self) -> DrawnPosition:
+        if len(self.top_ids) != len(self.top_logprobs):
+            raise ValueError(f"{len(self.top_ids)} ids with {len(self.top_logprobs)} log-probabilities")
+        return self
+
+
+class RecipePackage(ContractModel):
+    """The installed package a recipe came from; `descriptor` is the SHA-256 of what it declared of itself."""
+
+    distribution: str
+    version: str
+    descriptor: str
+
+
 class Oracle(ContractModel):
-    """A prompt and the tokens this core drew for it at preparation, with the sampling that was used."""
+    """A prompt and the tokens this core drew for it at preparation, with the sampling that was used.
+
+    `positions` has one entry per token when the core's programs report log-probabilities. `bound` is how far
+    (in nats) they may be from those of another machine, and `bound_basis` says how it follows from the
+    precision. `spread` is how far two runs at preparation were from each other: 0 for programs whose results
+    are the same bits. `conditions` are the facts about machine and libraries that decide the last bits
+    (`flare.device.arithmetic_conditions`): where all agree, tokens are the same.
+    """
 
     prompt: tuple[int, ...]
     tokens: tuple[int, ...]
     seed: int
     temperature: float
+    positions: tuple[DrawnPosition, ...] = ()
+    bound: float | None = Field(default=None, gt=0)
+    bound_basis: str = ""
+    spread: float | None = Field(default=None, ge=0)
+    conditions: dict[str, str] = {}
+
+    @model_validator(mode="after")
+    def _complete(self) -> Oracle:
+        if self.positions and (self.bound is None or len(self.positions) != len(self.tokens)):
+            raise ValueError(
+                f"{len(self.positions)} positions for {len(self.tokens)} tokens, bound {self.bound}"
+            )
+        return self
 
 
 class Provenance(ContractModel):
-    """Where the core came from. The runtime never reads it; `flare inspect` shows it."""
+    """Where the core came from, for people. Nothing that serves reads it: `flare inspect` shows it, and
+    `flare verify` replays the oracle."""
 
     model: str
     recipe: str
@@ -56,3 +100,4 @@ class Provenance(ContractModel):
     replaced_modules: dict[str, str] = {}
     memory_ledger: dict[str, int] = {}
     oracle: Oracle | None = None
+    recipe_package: RecipePackage | None = None

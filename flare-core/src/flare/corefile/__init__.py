@@ -4,7 +4,7 @@
 sealed file; `read_contract` parses its contract. The format is described in `docs/core-file.md`.
 """
 
-from flare.corefile.contract import check_references, read_contract
+from flare.corefile.contract import check_references, parse_contract, read_contract
 from flare.corefile.inspection import RoleTotal, core_digest, overhead, totals
 from flare.corefile.reader import CoreReader
 from flare.corefile.store import Progress, TensorStore
@@ -22,6 +22,7 @@ __all__ = [
     "check_references",
     "core_digest",
     "overhead",
+    "parse_contract",
     "read_contract",
     "totals",
 ]

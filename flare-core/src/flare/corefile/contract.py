@@ -13,15 +13,21 @@ from flare.errors import CoreError
 
 
 def read_contract(reader: CoreReader) -> PreparedContract:
-    """Parse the contract of an open core. Raises CoreError naming the field at fault."""
+    """Parse the contract of an open core and check what it names. Raises CoreError naming the field at
+    fault."""
+    contract = parse_contract(reader)
+    check_references(contract, reader.tensors)
+    return contract
+
+
+def parse_contract(reader: CoreReader) -> PreparedContract:
+    """The contract of an open core, checked by itself. Raises CoreError naming the field at fault."""
     try:
-        contract = PreparedContract.model_validate_json(reader.contract_json)
+        return PreparedContract.model_validate_json(reader.contract_json)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         field = ".".join(str(part) for part in first["loc"]) or "contract"
         raise CoreError(f"{reader.path}: contract field {field}: {first['msg']}", field=field) from error
-    check_references(contract, reader.tensors)
-    return contract
 
 
 def check_references(contract: PreparedContract, tensors: Mapping[str, TensorSpec]) -> None:

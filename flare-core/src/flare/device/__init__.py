@@ -11,7 +11,10 @@ if TYPE_CHECKING:
     from flare.contract import PreparedContract
     from flare.device.cpu_memory import TensorSource
 
-__all__ = ["Device", "Frame", "load_device"]
+__all__ = ["KINDS", "Device", "Frame", "arithmetic_conditions", "load_device"]
+
+KINDS = ("cpu", "sim")
+"""Device kinds of this installation (`Identity.device`)."""
 
 
 def load_device(contract: PreparedContract, source: TensorSource, *, threads: int | None = None) -> Device:
@@ -28,4 +31,17 @@ def load_device(contract: PreparedContract, source: TensorSource, *, threads: in
         from flare.device.cpu import CpuDevice
 
         return CpuDevice(contract, source, threads=threads)
-    raise CoreError(f"no device of kind {kind!r} in this installation", field="identity.device")
+    raise CoreError(
+        f"no device of kind {kind!r} in this installation, which has {', '.join(KINDS)}",
+        field="identity.device",
+    )
+
+
+def arithmetic_conditions(kind: str) -> dict[str, str]:
+    """What decides the last bits of results on this machine, by name; empty for a device whose results are
+    exact everywhere. Two runs under equal conditions may be compared token by token."""
+    if kind == "cpu":
+        from flare.device import cpu_host
+
+        return cpu_host.arithmetic_conditions()
+    return {}

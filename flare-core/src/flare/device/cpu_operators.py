@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import torch
 
 from flare.contract import Operator, OperatorLibrary
+from flare.device.library import check_library
 from flare.errors import CoreError
 
 Call = Callable[..., Any]
@@ -20,24 +20,8 @@ def load_library(library: OperatorLibrary | None) -> ModuleType | None:
     """Import the operator library a core names. Raises CoreError when absent or of another version."""
     if library is None:
         return None
-    try:
-        have = importlib.metadata.version(library.distribution)
-    except importlib.metadata.PackageNotFoundError as error:
-        raise CoreError(
-            f"this core needs operators of {library.distribution}: pip install '{library.distribution}"
-            f">={library.minimum},<{library.below}'",
-            field="identity.operator_library",
-        ) from error
-    if not _release(library.minimum) <= _release(have) < _release(library.below):
-        raise CoreError(
-            f"this core needs {library.distribution} >={library.minimum},<{library.below}, found {have}",
-            field="identity.operator_library",
-        )
+    check_library(library)
     return importlib.import_module(library.module)
-
-
-def _release(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split("+")[0].split(".") if part.isdigit())
 
 
 class OperatorTable:

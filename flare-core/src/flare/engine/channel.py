@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import shutil
-import tempfile
 from collections.abc import Callable
 
 import zmq
 
 from flare.engine.codec import decode_events, encode_command
 from flare.engine.messages import Command, Event
+from flare.engine.socket_directory import SocketDirectory
 
 
 class Channel:
-    """A PAIR socket bound in a private temporary directory (mode 0700: nobody else can connect).
+    """A PAIR socket bound in a private temporary directory.
 
     `on_event` is called on the event loop for every event in order.
     """
 
     def __init__(self, on_event: Callable[[Event], None]) -> None:
         self._on_event = on_event
-        self._directory = tempfile.mkdtemp(prefix="flare-")
-        self.endpoint = f"ipc://{self._directory}/engine"
+        self._directory = SocketDirectory()
+        self.endpoint = f"ipc://{self._directory.path}/engine"
         self._context = zmq.Context[zmq.Socket[bytes]](io_threads=1)
         self._socket: zmq.Socket[bytes] = self._context.socket(zmq.PAIR)
         self._socket.sndhwm = self._socket.rcvhwm = 0
@@ -59,8 +57,7 @@ class Channel:
             self._loop.remove_reader(self._socket.FD)
             self._socket.close()
             self._context.term()
-            with contextlib.suppress(OSError):
-                shutil.rmtree(self._directory)
+            self._directory.remove()
 
     def _receive(self) -> int:
         """Deliver everything that arrived; returns the number of messages."""

@@ -102,6 +102,15 @@ class ProcessEngineClient:
         """Process id of the engine."""
         return self._process.pid
 
+    @property
+    def failure(self) -> FlareError | None:
+        """Why the engine is not alive."""
+        return self._failure
+
+    async def wait_ended(self) -> None:
+        """Wait until the process is gone and everything it said was taken in."""
+        await self._ended.wait()
+
     async def submit(self, request: Submit) -> ProcessGeneration:
         """See `EngineClient.submit`."""
         self._check()

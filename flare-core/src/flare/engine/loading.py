@@ -1,4 +1,4 @@
-"""From a core's path to a loaded device, and the name under which a test may put another way."""
+"""From a core's path to a loaded device: plainly, after verification, or another way that a test names."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from flare.device.base import Device
 Loader = Callable[[str, int | None], Device]
 
 DEFAULT_LOADER = "flare.engine.loading:load_core"
+VERIFYING_LOADER = "flare.verify:load_verified"
 
 
 def load_core(path: str, threads: int | None) -> Device:

@@ -22,6 +22,7 @@ from flare.engine.messages import (
     Tokens,
 )
 from flare.engine.packing import UploadPacker
+from flare.engine.process_usage import open_files, resident_bytes
 from flare.engine.records import CompletionReader
 from flare.engine.timing import StepTimes
 from flare.errors import DeviceError, ExecutionError
@@ -145,6 +146,8 @@ class Engine:
             generated_tokens=self._generated,
             step_period_ms=self._times.period_ms,
             program_ms=self._times.program_ms,
+            resident_bytes=resident_bytes(),
+            open_files=open_files(),
         )
 
     def close(self) -> None:

@@ -155,6 +155,9 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True, tag="stats"):
     # Medians over the last 512 decode steps, milliseconds: whole step period and program time alone.
     step_period_ms: float
     program_ms: float
+    # Of the engine process; 0 where the system does not say.
+    resident_bytes: int = 0
+    open_files: int = 0
 
 
 Event = Ready | LoadFailed | Admitted | Tokens | Finished | Rejected | Failed | Stats

@@ -9,10 +9,10 @@ from typing import Any
 from flare.contract import TemplateKind
 from flare.errors import CoreError, RequestError
 from flare.frontend.assets import FrontendAssets
-from flare.frontend.errors import UnsupportedError
+from flare.frontend.errors import ContextLengthError, UnsupportedError
 from flare.frontend.messages import normalize_messages
 from flare.frontend.template import ChatTemplate
-from flare.frontend.tokenizer import Tokenizer
+from flare.frontend.tokenizer import Tokenizer, TooManyTokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,27 +42,52 @@ class Prompts:
                 raise CoreError("the core has no chat template", field="frontend.template_asset")
             self._template = ChatTemplate(assets.template, frontend.special_tokens)
 
-    def from_messages(self, messages: Sequence[Any]) -> Prompt:
-        """The prompt for the assistant's next message. Raises RequestError, UnsupportedError."""
+    def from_messages(self, messages: Sequence[Any], context: int | None = None) -> Prompt:
+        """The prompt for the assistant's next message. Raises RequestError, UnsupportedError, and
+        ContextLengthError for more than `context` tokens."""
+        return self._encoded(self.render(messages), context, "messages", leading=False)
+
+    def render(self, messages: Sequence[Any], generation_prompt: bool = True) -> str:
+        """The text of `messages`, with the start of the assistant's next message unless told otherwise.
+        Raises RequestError, UnsupportedError."""
         if self._template is None:
             raise UnsupportedError(
                 "this model has no chat template; use /v1/completions with a prompt", field="messages"
             )
-        text = self._template.render(normalize_messages(messages))
-        return _prompt(self.tokenizer.encode(text), text, "messages")
+        return self._template.render(normalize_messages(messages), generation_prompt)
 
-    def from_text(self, text: str, where: str = "prompt") -> Prompt:
-        """The prompt `text`, after the beginning-of-sequence token where the model wants one."""
-        return _prompt(self.tokenizer.encode_prompt(text), text, where)
+    def from_text(self, text: str, context: int | None = None, where: str = "prompt") -> Prompt:
+        """The prompt `text`, after the beginning-of-sequence token where the model wants one. Raises
+        ContextLengthError for more than `context` tokens."""
+        return self._encoded(text, context, where, leading=True)
 
     def from_tokens(self, tokens: Sequence[int], where: str = "prompt") -> Prompt:
         """The prompt `tokens`, as they are. Raises RequestError for ids outside the vocabulary."""
+        self.check_tokens(tokens, where)
+        return _prompt(tokens, None, where)
+
+    def check_tokens(self, tokens: Sequence[int], where: str) -> None:
+        """Raises RequestError for ids outside the vocabulary."""
         for index, token in enumerate(tokens):
             if not 0 <= token < self._vocab_size:
                 raise RequestError(
                     f"{where}[{index}] is {token}, not a token id below {self._vocab_size}", field=where
                 )
-        return _prompt(tokens, None, where)
+
+    def _encoded(self, text: str, context: int | None, where: str, leading: bool) -> Prompt:
+        try:
+            tokens = (
+                self.tokenizer.encode_prompt(text, context)
+                if leading
+                else self.tokenizer.encode(text, context)
+            )
+        except TooManyTokens as error:
+            raise ContextLengthError(
+                f"the context length is {context} tokens; the prompt has {error.count} and leaves no room "
+                "for output",
+                field=where,
+            ) from None
+        return _prompt(tokens, text, where)
 
 
 def _prompt(tokens: Sequence[int], text: str | None, where: str) -> Prompt:

@@ -34,8 +34,8 @@ class ChatTemplate:
             ) from None
         self._special_tokens = dict(special_tokens)
 
-    def render(self, messages: Sequence[Mapping[str, Any]]) -> str:
-        """The prompt for the assistant's next message.
+    def render(self, messages: Sequence[Mapping[str, Any]], generation_prompt: bool = True) -> str:
+        """The text of `messages`, with the start of the assistant's next one unless told otherwise.
 
         Raises RequestError when the template refuses the messages or fails on them.
         """
@@ -45,7 +45,7 @@ class ChatTemplate:
                 messages=messages,
                 tools=None,
                 documents=None,
-                add_generation_prompt=True,
+                add_generation_prompt=generation_prompt,
             )
         except Exception as error:  # a template is a program: it can raise anything, and the input is why
             raise RequestError(

@@ -9,6 +9,17 @@ import tokenizers
 from flare.errors import CoreError
 
 
+_LONG = 1000  # tokens; decoding fewer takes less than switching threads
+
+
+class TooManyTokens(Exception):
+    """A text has `count` tokens, more than the caller takes."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(count)
+        self.count = count
+
+
 class Tokenizer:
     """Wraps a `tokenizers.Tokenizer`. Safe to use from several threads.
 
@@ -40,18 +51,26 @@ class Tokenizer:
         size: int = self._backend.get_vocab_size()
         return size
 
-    def encode(self, text: str) -> list[int]:
-        """Token ids of `text`; control tokens written out in it become their ids."""
+    def encode(self, text: str, most: int | None = None) -> list[int]:
+        """Token ids of `text`; control tokens written out in it become their ids. Raises TooManyTokens for
+        more than `most`."""
         # The batch form lets other Python threads run meanwhile; the single form does not.
-        ids: list[int] = self._backend.encode_batch_fast([text], add_special_tokens=False)[0].ids
+        encoding = self._backend.encode_batch_fast([text], add_special_tokens=False)[0]
+        # Asked before the ids are made, which for a huge text would keep other threads waiting.
+        if most is not None and len(encoding) > most:
+            raise TooManyTokens(len(encoding))
+        ids: list[int] = encoding.ids
         return ids
 
-    def encode_prompt(self, text: str) -> list[int]:
+    def encode_prompt(self, text: str, most: int | None = None) -> list[int]:
         """`encode`, after the beginning-of-sequence token where the model wants one."""
-        return [*self._bos, *self.encode(text)]
+        return [*self._bos, *self.encode(text, most)]
 
     def decode(self, tokens: Sequence[int], skip_special: bool = True) -> str:
         """Text of `tokens`; U+FFFD stands for bytes that are not UTF-8. Unknown ids have no text."""
+        if len(tokens) > _LONG:
+            # The batch form lets other Python threads run meanwhile.
+            return str(self._backend.decode_batch([tokens], skip_special_tokens=skip_special)[0])
         text: str = self._backend.decode(tokens, skip_special_tokens=skip_special)
         return text
 

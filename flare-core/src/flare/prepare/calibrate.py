@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Sequence
 
-from flare.contract import Oracle, PreparedContract, Program, ProgramKind, ValueSource
+from flare.contract import DrawnPosition, Oracle, PreparedContract, Program, ProgramKind, ValueSource
 from flare.device.base import Device
-from flare.prepare.direct import DirectRunner
+from flare.device.direct import DirectRunner, Drawn
+from flare.verify.bounds import logprob_bound
+from flare.verify.comparison import compare
+from flare.verify.identity import conditions
+from flare.verify.replay import draw
 
 _REPEATS = 5
 ORACLE_TOKENS = 16
@@ -52,16 +57,33 @@ def _median_cost(runner: DirectRunner, program: Program) -> float:
 
 
 def record_oracle(device: Device, prompt: Sequence[int], *, seed: int = 0) -> Oracle:
-    """Draw tokens for `prompt` with the core's defaults at a low temperature."""
+    """Draw tokens for `prompt` with the core's defaults, with what later comparisons need: the model's
+    log-probabilities, how far they may differ elsewhere, and whether two runs differ here."""
     contract: PreparedContract = device.contract
     temperature = contract.frontend.default_sampling.temperature
-    runner = DirectRunner(device)
     count = min(ORACLE_TOKENS, contract.capacities.context - len(prompt))
-    request = runner.start(0, prompt, seed=seed, max_tokens=count, temperature=temperature)
-    runner.prefill_all(request, prompt)
-    smallest = contract.of_kind(ProgramKind.DECODE)[0]
-    idle = [None] * (smallest.lanes - 1)
-    while len(request.tokens) < count:
-        if not runner.decode([request, *idle], smallest.name)[0]:
-            break  # the model ended its answer
-    return Oracle(prompt=tuple(prompt), tokens=tuple(request.tokens), seed=seed, temperature=temperature)
+    runner = DirectRunner(device)
+    draws = draw(runner, prompt, seed=seed, temperature=temperature, count=count)
+    if contract.capacities.pages <= 2 * contract.pages_per_request:
+        runner.reuse_pages()
+    again = compare(draws, draw(runner, prompt, seed=seed, temperature=temperature, count=count))
+    positions = tuple(_position(drawn) for drawn in draws if drawn.logprob is not None)
+    bound = logprob_bound(contract, draws) if positions else None
+    return Oracle(
+        prompt=tuple(prompt),
+        tokens=tuple(drawn.token for drawn in draws),
+        seed=seed,
+        temperature=temperature,
+        positions=positions,
+        bound=None if bound is None else bound.nats,
+        bound_basis="" if bound is None else bound.basis,
+        spread=math.inf if again.moved else again.largest,
+        conditions=conditions(contract),
+    )
+
+
+def _position(drawn: Drawn) -> DrawnPosition:
+    assert drawn.logprob is not None
+    return DrawnPosition(
+        logprob=drawn.logprob, top_ids=tuple(drawn.top), top_logprobs=tuple(drawn.top.values())
+    )

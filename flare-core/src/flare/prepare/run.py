@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from flare.contract import DType, PreparedContract
+from flare.contract.identity import RecipePackage
 from flare.prepare.plan import CapacityRequest
 from flare.prepare.progress import Progress
 from flare.prepare.session import PreparationRequest, PreparationSession
 from flare.prepare.sources import resolve_checkpoint
-from flare.recipes import Recipe, RecipeDescriptor, Registry, discover, load_recipe
+from flare.recipes import Recipe, discover, load_recipe
 
 
 def prepare_model(
@@ -25,33 +26,28 @@ def prepare_model(
     """Prepare model `name` into `destination`; returns the contract of the new core.
 
     `checkpoint` replaces the descriptor's URI (its pin then does not apply). Raises RecipeError,
-    CheckpointError and CapacityError.
+    CheckpointError, PluginError and CapacityError.
     """
     progress = progress or Progress()
-    registry = discover()
-    descriptor, entry = registry.find_model(name)
+    chosen = discover().choose(name)
+    descriptor, entry = chosen.descriptor, chosen.model
+    assert descriptor is not None
+    assert entry is not None
     recipe: Recipe = load_recipe(descriptor)
     uri = checkpoint or entry.checkpoint
     with progress.phase("Checkpoint"):
-        local = resolve_checkpoint(
-            uri,
-            pin=None if checkpoint else entry.sha256,
-            progress=progress,
-            manager=registry.manager,
-        )
+        local = resolve_checkpoint(uri, pin=None if checkpoint else entry.sha256, progress=progress)
         opened = recipe.loader.open(local)
     request = PreparationRequest(
         model=entry.name,
         recipe_name=descriptor.name,
-        recipe_version=_version_of(registry, descriptor),
+        recipe_version=f"{chosen.distribution} {chosen.version}",
         checkpoint_uri=uri,
         dtype=dtype,
         capacities=capacities or CapacityRequest(),
         calibrate=calibrate,
+        recipe_package=RecipePackage(
+            distribution=chosen.distribution, version=chosen.version, descriptor=descriptor.digest
+        ),
     )
     return PreparationSession(recipe, request, progress).prepare(opened, destination)
-
-
-def _version_of(registry: Registry, descriptor: RecipeDescriptor) -> str:
-    row = next(row for row in registry.rows if row.descriptor == descriptor)
-    return f"{row.distribution} {row.version}"

@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
-import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import torch
 
 from flare.contract import (
     FORMAT_VERSION,
@@ -29,8 +26,10 @@ from flare.contract import (
     Program,
     Provenance,
 )
+from flare.contract.identity import RecipePackage
 from flare.corefile import CoreWriter, Role, TensorSpec, check_references
 from flare.device import load_device
+from flare.device.cpu_host import instruction_set
 from flare.device.torch_types import CONTRACT_DTYPES
 from flare.prepare.calibrate import measure_costs, record_oracle
 from flare.prepare.definition import ProgramSet
@@ -58,7 +57,7 @@ _HEADER_BUDGET = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class PreparationRequest:
-    """What to prepare. `model`, `recipe_name` and `checkpoint_uri` are provenance."""
+    """What to prepare. `model`, `checkpoint_uri` and what begins with `recipe` are provenance."""
 
     model: str
     recipe_name: str
@@ -67,6 +66,7 @@ class PreparationRequest:
     dtype: DType = DType.BF16
     capacities: CapacityRequest = field(default_factory=CapacityRequest)
     calibrate: bool = True
+    recipe_package: RecipePackage | None = None
 
 
 class PreparationSession:
@@ -160,7 +160,7 @@ class PreparationSession:
                 format_version=FORMAT_VERSION,
                 fingerprint=_fingerprint(checkpoint.fingerprint(), self.request, versions),
                 device="cpu",
-                instruction_set=f"{platform.machine()}/{torch.backends.cpu.get_cpu_capability()}",
+                instruction_set=instruction_set(),
                 operator_library=programs.operator_library,
                 versions=versions,
             ),
@@ -168,6 +168,7 @@ class PreparationSession:
                 model=self.request.model,
                 recipe=self.request.recipe_name,
                 recipe_version=self.request.recipe_version,
+                recipe_package=self.request.recipe_package,
                 checkpoint=self.request.checkpoint_uri,
                 created=datetime.now(UTC).isoformat(timespec="seconds"),
                 retained_modules=tuple(sorted(f"{c.__module__}.{c.__qualname__}" for c in built.retained)),

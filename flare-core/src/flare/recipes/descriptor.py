@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
@@ -57,6 +58,19 @@ class RecipeDescriptor(_Frozen):
     recipe: ImportString
     requires_extras: tuple[Name, ...] = ()
     world_sizes: tuple[Annotated[int, Field(ge=1)], ...] = Field(default=(1,), min_length=1)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of everything the descriptor says, as 64 hex digits."""
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _other_versions_have_other_fields(cls, data: Any) -> Any:
+        # They are left out, so that the mismatch of versions can be reported instead of a field's name.
+        if isinstance(data, dict) and data.get("api_version", RECIPE_API_VERSION) != RECIPE_API_VERSION:
+            return {name: value for name, value in data.items() if name in cls.model_fields}
+        return data
 
     @field_validator("world_sizes")
     @classmethod

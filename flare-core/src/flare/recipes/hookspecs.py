@@ -17,10 +17,11 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 
 @hookspec
 def flare_recipe_descriptors() -> Sequence[RecipeDescriptor]:  # type: ignore[empty-body]
-    """Return the descriptors of the recipes in this package.
+    """Return the descriptors of the recipes in this package (entry points of `flare.recipes`).
 
-    Called whenever recipes are listed, so it must be cheap: the module that implements it imports neither
-    torch nor transformers, and does no input or output.
+    Every model in them needs an entry point of its name, and every entry point a model. Called whenever
+    recipes are listed, so it must be cheap: the module that implements it imports neither torch nor
+    transformers, and does no input or output.
     """
 
 
@@ -28,5 +29,6 @@ def flare_recipe_descriptors() -> Sequence[RecipeDescriptor]:  # type: ignore[em
 def flare_checkpoint_sources() -> Sequence[CheckpointSource]:  # type: ignore[empty-body]
     """Return checkpoint sources, each for a URI scheme that no other source has.
 
-    The sources for `hf://`, `pypi://` and paths come with flare-core through this same hook.
+    The module is imported when its entry point in `flare.sources`, named like the scheme, is wanted. The
+    sources for `hf://`, `pypi://` and paths come with flare-core through this same hook.
     """

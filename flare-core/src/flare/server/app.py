@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 
+from flare import __version__
 from flare.engine.interface import EngineClient
 from flare.errors import FlareError, UnavailableError
 from flare.frontend import FrontendAssets, TokenBytes
@@ -20,60 +18,127 @@ from flare.server.body import read_body
 from flare.server.boundary import RequestBoundary
 from flare.server.chat import ChatFormat
 from flare.server.completions import CompletionFormat
-from flare.server.errors import RETRY_AFTER_SECONDS, HTTPError, error_body, log_text, status_of
+from flare.server.documents import body_of, documented
+from flare.server.errors import HTTPError, refuse
+from flare.server.failures import note_failure
 from flare.server.formats import Format
 from flare.server.health import add_health_routes
+from flare.server.identity import CoreIdentity, add_identity_routes
 from flare.server.jobs import Job, JobFactory
+from flare.server.keys import KeyGuard
 from flare.server.lifetime import Lifetime
+from flare.server.metrics import Metrics, add_metrics_route
 from flare.server.models import add_model_routes
-from flare.server.requests import ChatRequest, CompletionRequest
+from flare.server.observer import Observer
+from flare.server.requests import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
 from flare.server.responses import generate
+from flare.server.schemas import ChatCompletion, Completion, Detokenized, Tokenized
 from flare.server.settings import ServerSettings
+from flare.server.tokens import TokenRoutes
 from flare.server.unserved import IgnoredFields
-from flare.server.wire import json_bytes
-
-logger = logging.getLogger("flare.server")
+from flare.server.workers import Workers
 
 
 def create_app(
-    *, model_name: str, assets: FrontendAssets, engine: EngineClient, settings: ServerSettings
+    *,
+    model_name: str,
+    assets: FrontendAssets,
+    engine: EngineClient,
+    settings: ServerSettings,
+    core: CoreIdentity | None = None,
 ) -> FastAPI:
-    """OpenAI-compatible endpoints for one model, plus health and readiness.
+    """OpenAI-compatible endpoints for one model, tokenization, health, readiness, metrics and version.
 
-    `app.state.lifetime` is the `Lifetime` that `flare.server.serve` drains at shutdown. Raises CoreError when
-    the core's frontend assets cannot be used.
+    `app.state` holds what `flare.server.serve` needs: `lifetime`, drained at shutdown, `settings` and
+    `observer`. Raises CoreError when the core's frontend assets cannot be used.
     """
-    app = FastAPI(title="Flare", docs_url=None, redoc_url=None)
+    app = FastAPI(title="Flare", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False)
     lifetime = app.state.lifetime = Lifetime()
-    jobs = JobFactory(model_name, assets, settings)
+    metrics = Metrics(model_name, engine, core)
+    observer = app.state.observer = Observer(metrics.meter)
+    app.state.settings = settings
+    jobs = JobFactory(model_name, assets, settings, metrics.meter)
+    tokens = TokenRoutes(jobs)
     vocabulary = TokenBytes(jobs.tokenizer)
     ignored = IgnoredFields()
-    workers = ThreadPoolExecutor(settings.preparation_threads, thread_name_prefix="flare-prepare")
+    workers = Workers(settings)
 
-    async def respond(request: Request, prepare: Callable[[bytes, int], Job], form: type[Format]) -> Response:
+    async def respond(
+        request: Request, prepare: Callable[[bytearray, int], Job], form: type[Format]
+    ) -> Response:
         lifetime.check()
         if not engine.alive:
             raise UnavailableError("the engine died")
         if engine.ready is None:
             raise UnavailableError("the engine is still loading")
-        body = await read_body(request, settings.max_body_bytes)
-        job = await asyncio.get_running_loop().run_in_executor(workers, prepare, body, engine.ready.context)
-        ignored.report(request.state.request_id, job.ignored)
+        body = await read_body(request, settings)
+        job = await workers.run(len(body), prepare, body, engine.ready.context)
+        ignored.report(request.state.record.id, job.ignored)
         return await generate(request, engine, job, form(job, model_name, vocabulary))
 
-    @app.post("/v1/chat/completions", response_model=None, openapi_extra=_body_schema(ChatRequest))
+    async def translate(request: Request, work: Callable[[bytearray, int | None], bytes]) -> Response:
+        lifetime.check()
+        body = await read_body(request, settings)
+        context = None if engine.ready is None else engine.ready.context
+        return Response(await workers.run(len(body), work, body, context), media_type="application/json")
+
+    @app.post(
+        "/v1/chat/completions",
+        response_model=None,
+        responses=documented(ChatCompletion, stream=True),
+        openapi_extra=body_of(ChatRequest),
+    )
     async def chat_completions(request: Request) -> Response:
         return await respond(request, jobs.chat, ChatFormat)
 
-    @app.post("/v1/completions", response_model=None, openapi_extra=_body_schema(CompletionRequest))
+    @app.post(
+        "/v1/completions",
+        response_model=None,
+        responses=documented(Completion, stream=True),
+        openapi_extra=body_of(CompletionRequest),
+    )
     async def completions(request: Request) -> Response:
         return await respond(request, jobs.completion, CompletionFormat)
 
+    @app.post(
+        "/tokenize",
+        response_model=None,
+        responses=documented(Tokenized),
+        openapi_extra=body_of(TokenizeRequest),
+    )
+    async def tokenize(request: Request) -> Response:
+        return await translate(request, tokens.tokenize)
+
+    @app.post(
+        "/detokenize",
+        response_model=None,
+        responses=documented(Detokenized),
+        openapi_extra=body_of(DetokenizeRequest),
+    )
+    async def detokenize(request: Request) -> Response:
+        return await translate(request, tokens.detokenize)
+
     add_model_routes(app, model_name, jobs, engine)
     add_health_routes(app, engine, lifetime)
+    add_metrics_route(app, metrics)
+    add_identity_routes(app, core)
     app.add_exception_handler(FlareError, _refuse)
     app.add_exception_handler(HTTPException, _refuse)
-    app.add_middleware(RequestBoundary, lifetime=lifetime)
+    # The last one is the outermost.
+    if settings.api_keys:
+        app.add_middleware(KeyGuard, keys=settings.api_keys)
+    if settings.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.cors_origins,
+            allow_methods=["GET", "POST"],
+            allow_headers=["*"],
+            expose_headers=["x-request-id"],
+        )
+    app.add_middleware(
+        RequestBoundary, lifetime=lifetime, observer=observer, request_timeout=settings.request_timeout
+    )
+    app.openapi()  # made once, now: building it takes longer than a request may hold up others
     return app
 
 
@@ -82,26 +147,7 @@ async def _refuse(request: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException):
         headers.update(error.headers or {})
         code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "invalid_request")
-        error = HTTPError(
-            error.status_code, f"{request.method} {request.url.path}: {error.detail}", code=code
-        )
-    status = status_of(error)
-    if status == 503:
-        headers["retry-after"] = str(RETRY_AFTER_SECONDS)
-    level = logging.INFO if status < 500 else logging.ERROR
-    code = error.code if isinstance(error, FlareError) else "error"
-    logger.log(
-        level,
-        "request %s: failed before the response: %s: %s",
-        request.state.request_id,
-        code,
-        log_text(error),
-    )
-    return Response(json_bytes(error_body(error)), status, headers, "application/json")
-
-
-def _body_schema(model: type[ChatRequest] | type[CompletionRequest]) -> dict[str, Any]:
-    schema = model.model_json_schema(mode="validation")
-    definitions = schema.pop("$defs", {})
-    schema["properties"]["stream_options"] = definitions["StreamOptions"]
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+        path = request.scope["path"][:200]
+        error = HTTPError(error.status_code, f"{request.method} {path!r}: {error.detail}", code=code)
+    note_failure(request.state.record, error)
+    return refuse(request.scope, error, headers)

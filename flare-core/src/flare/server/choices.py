@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Literal
+from time import monotonic
+from typing import Literal, Protocol
 
 from flare.engine.interface import EngineClient, Generation
 from flare.engine.messages import Finished, TokenLogprobs, Tokens
@@ -13,6 +15,15 @@ from flare.errors import ExecutionError
 from flare.frontend import TextOutput
 
 FinishReason = Literal["stop", "length"]
+
+_TOKENS_AT_ONCE = 64  # a reader that fell behind gets thousands in one event; other streams go on meanwhile
+
+
+class ChoiceMeter(Protocol):
+    """Who counts what happens to a choice."""
+
+    def admitted(self, choice: Choice) -> None: ...
+    def drew(self, choice: Choice, count: int) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +47,25 @@ class Delta:
 class Choice:
     """`index` is the choice's place in the response, `echo` text to show before the output, `first` whether
     the prompt is counted with this choice (not again for its siblings). `submit` with `max_tokens` 0 never
-    reaches the engine."""
+    reaches the engine.
 
-    def __init__(self, index: int, submit: Submission, output: TextOutput, echo: str, first: bool) -> None:
+    Moments, in seconds of the monotonic clock, 0 until they come: `arrived_at` (of the request),
+    `submitted_at`, `admitted_at`, and `first_at` and `last_at` of its tokens, of which `drawn` came so far,
+    `first_drawn` at the first moment."""
+
+    def __init__(
+        self, index: int, submit: Submission, output: TextOutput, echo: str, first: bool, meter: ChoiceMeter
+    ) -> None:
         self.index = index
         self.first = first
         self.echo = echo
         self.prompt_tokens = len(submit.prompt)
+        self.max_tokens = submit.max_tokens
         self.cached_tokens = 0
+        self.finish_reason: FinishReason | None = None
+        self.arrived_at = self.submitted_at = self.admitted_at = self.first_at = self.last_at = 0.0
+        self.drawn = self.first_drawn = 0
+        self._meter = meter
         self._submit = submit
         self._output = output
         self._generation: Generation | None = None
@@ -57,7 +79,10 @@ class Choice:
     async def admit(self, engine: EngineClient) -> None:
         """Return once the engine admitted the sequence. Raises what `EngineClient.submit` raises."""
         if self._submit.max_tokens:
+            self.submitted_at = monotonic()
             self._generation = await engine.submit(self._submit)
+            self.admitted_at = monotonic()
+            self._meter.admitted(self)
 
     def cancel(self) -> None:
         """Ask the engine to stop; without effect before admission and after the end."""
@@ -67,6 +92,7 @@ class Choice:
     async def deltas(self) -> AsyncIterator[Delta]:
         """Ends after the delta with a finish reason. Raises ExecutionError when the engine fails."""
         if self._generation is None:
+            self.finish_reason = "length"
             yield Delta("", [], "length")
             return
         async for event in self._generation:
@@ -74,18 +100,23 @@ class Choice:
                 yield self._finish(event)
                 self._generation = None
                 return
-            text = self._take(event)
-            scored = self._shown_tokens()
-            if text or scored:
-                yield Delta(text, scored)
-            if self._output.cut:
-                self._generation.cancel()
+            self._meter.drew(self, len(event.tokens))
+            for start in range(0, len(event.tokens), _TOKENS_AT_ONCE):
+                if start:
+                    await asyncio.sleep(0)
+                text = self._take(event, start)
+                scored = self._shown_tokens()
+                if text or scored:
+                    yield Delta(text, scored)
+                if self._output.cut:
+                    self._generation.cancel()
+                    break
         raise ExecutionError("the engine ended a request without saying why")
 
-    def _take(self, event: Tokens) -> str:
+    def _take(self, event: Tokens, start: int) -> str:
         text = ""
         output = self._output
-        for position, token in enumerate(event.tokens):
+        for position, token in enumerate(event.tokens[start : start + _TOKENS_AT_ONCE], start):
             if output.stopped:
                 break
             offset = output.decoded
@@ -102,7 +133,8 @@ class Choice:
             raise ExecutionError("the engine cancelled the request")
         scored = self._shown_tokens() if self._output.cut else self._unshown
         stopped = self._output.stopped or event.reason == "stop"
-        return Delta(text, scored, "stop" if stopped else "length")
+        self.finish_reason = "stop" if stopped else "length"
+        return Delta(text, scored, self.finish_reason)
 
     def _shown_tokens(self) -> list[ScoredToken]:
         """Take the tokens whose text has begun to be shown."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from flare.server.choices import Choice, ScoredToken
 from flare.server.formats import Format
 from flare.server.logprobs import completion_logprobs
@@ -33,6 +35,6 @@ class CompletionFormat(Format):
         """See `Format`."""
         return b'"text":""'
 
-    def logprobs(self, scored: Sequence[ScoredToken], choice: Choice) -> dict[str, Any]:
+    def logprobs(self, scored: Sequence[ScoredToken], choice: Choice) -> msgspec.Raw:
         """See `Format`."""
         return completion_logprobs(scored, self._vocabulary, len(choice.echo))

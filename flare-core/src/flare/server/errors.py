@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from starlette.responses import Response
+from starlette.types import Scope
 
 from flare.errors import ExecutionError, FlareError, RequestError, UnavailableError
 from flare.server.wire import json_bytes
 
+if TYPE_CHECKING:
+    from flare.server.record import RequestRecord
+
 RETRY_AFTER_SECONDS = 1
+_CLOSING = (400, 408)  # a connection whose framing or pace cannot be trusted is not kept
 
 
 class HTTPError(FlareError):
@@ -35,11 +43,6 @@ def public_error(error: Exception) -> FlareError:
     return error if isinstance(error, FlareError) else ExecutionError("internal error; see the server's log")
 
 
-def log_text(error: Exception) -> str:
-    """`error` on one bounded line: messages may quote what a client sent."""
-    return " ".join(str(error).split())[:500]
-
-
 def error_body(error: Exception) -> dict[str, Any]:
     """`{"error": {"message", "type", "param", "code"}}`."""
     shown = public_error(error)
@@ -51,3 +54,26 @@ def error_body(error: Exception) -> dict[str, Any]:
 def error_event(error: Exception) -> bytes:
     """The last event of a stream that failed after its headers were sent."""
     return b"data: " + json_bytes(error_body(error)) + b"\n\n"
+
+
+def error_headers(error: Exception) -> dict[str, str]:
+    """Headers that belong to the status: when to come again, and whether the connection ends."""
+    status = status_of(error)
+    headers: dict[str, str] = {}
+    if status == 503:
+        headers["retry-after"] = str(RETRY_AFTER_SECONDS)
+    if isinstance(error, HTTPError) and status in _CLOSING:
+        headers["connection"] = "close"
+    return headers
+
+
+def refuse(scope: Scope, error: Exception, headers: Mapping[str, str] | None = None) -> Response:
+    """The whole response for `error`, which the request's record keeps."""
+    record: RequestRecord = scope["state"]["record"]
+    record.fail(public_error(error))
+    return Response(
+        json_bytes(error_body(error)),
+        status_of(error),
+        {**error_headers(error), **(headers or {})},
+        "application/json",
+    )

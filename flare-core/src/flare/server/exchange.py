@@ -8,7 +8,8 @@ import secrets
 
 from starlette.types import Message, Receive, Scope, Send
 
-from flare.server.errors import RETRY_AFTER_SECONDS, error_body, error_event, status_of
+from flare.server.errors import error_body, error_event, error_headers, status_of
+from flare.server.record import RequestRecord
 from flare.server.wire import json_bytes
 
 _SANE_ID = re.compile(r"[\x21-\x7e]{1,128}")
@@ -21,6 +22,11 @@ def request_id_of(scope: Scope) -> str:
             text: str = value.decode("latin-1")
             if _SANE_ID.fullmatch(text):
                 return text
+    return new_request_id()
+
+
+def new_request_id() -> str:
+    """An id for a request that brought none."""
     return f"req-{secrets.token_hex(12)}"
 
 
@@ -54,11 +60,14 @@ class Inbox:
 
 
 class Outbox:
-    """The response side: adds `x-request-id`, knows how far the response is, and can end it with an error."""
+    """The response side: adds `x-request-id`, writes the status into the record, knows how far the response
+    is, and can end it with an error. The body of an answer to HEAD stays here."""
 
-    def __init__(self, send: Send, request_id: str) -> None:
+    def __init__(self, send: Send, record: RequestRecord) -> None:
         self._send = send
-        self._header = (b"x-request-id", request_id.encode("ascii"))
+        self._record = record
+        self._header = (b"x-request-id", record.id.encode("ascii"))
+        self._bodiless = record.method == "HEAD"
         self._streams_events = False
         self.started = False
         self.complete = False
@@ -67,13 +76,16 @@ class Outbox:
         """ASGI send for the application."""
         if message["type"] == "http.response.start":
             self.started = True
+            self._record.status = message["status"]
             headers = [*message.get("headers", ()), self._header]
             self._streams_events = any(
                 name == b"content-type" and value.startswith(b"text/event-stream") for name, value in headers
             )
             message = {**message, "headers": headers}
-        elif message["type"] == "http.response.body" and not message.get("more_body", False):
-            self.complete = True
+        elif message["type"] == "http.response.body":
+            self.complete = not message.get("more_body", False)
+            if self._bodiless:
+                message = {**message, "body": b""}
         await self._send(message)
 
     async def fail(self, error: Exception) -> None:
@@ -85,9 +97,7 @@ class Outbox:
             body = error_event(error) if self._streams_events else b""
         else:
             body = json_bytes(error_body(error))
-            status = status_of(error)
             headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-            if status == 503:
-                headers.append((b"retry-after", b"%d" % RETRY_AFTER_SECONDS))
-            await self.send({"type": "http.response.start", "status": status, "headers": headers})
+            headers += [(name.encode(), value.encode()) for name, value in error_headers(error).items()]
+            await self.send({"type": "http.response.start", "status": status_of(error), "headers": headers})
         await self.send({"type": "http.response.body", "body": body, "more_body": False})

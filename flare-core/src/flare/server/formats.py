@@ -10,6 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from flare.frontend import TokenBytes
 from flare.server.choices import Choice, Delta, ScoredToken
 from flare.server.jobs import Job
@@ -49,7 +51,7 @@ class Format(ABC):
         """Fields of the chunk with the finish reason."""
 
     @abstractmethod
-    def logprobs(self, scored: Sequence[ScoredToken], choice: Choice) -> dict[str, Any]:
+    def logprobs(self, scored: Sequence[ScoredToken], choice: Choice) -> msgspec.Raw:
         """The `logprobs` object."""
 
     def body(self, results: Sequence[tuple[Choice, Delta]]) -> bytes:
@@ -84,7 +86,7 @@ class Format(ABC):
         if delta.text or delta.scored:
             logprobs = b"null"
             if delta.scored:
-                logprobs = json_bytes(self.logprobs(delta.scored, choice))
+                logprobs = bytes(self.logprobs(delta.scored, choice))
             data += self._chunk(choice, self.piece(delta.text), logprobs)
         if delta.finish_reason is not None:
             data += self._chunk(choice, self.closing(), reason=b'"%s"' % delta.finish_reason.encode())

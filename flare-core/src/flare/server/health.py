@@ -6,18 +6,20 @@ from fastapi import FastAPI
 from starlette.responses import JSONResponse
 
 from flare.engine.interface import EngineClient
+from flare.server.documents import documented
 from flare.server.errors import RETRY_AFTER_SECONDS
 from flare.server.lifetime import Lifetime
+from flare.server.schemas import Health
 
 
 def add_health_routes(app: FastAPI, engine: EngineClient, lifetime: Lifetime) -> None:
     """`/health` is 503 once the engine died: restart the server. `/ready` is 200 while requests are taken."""
 
-    @app.get("/health")
+    @app.get("/health", response_model=None, responses=documented(Health, {503: Health}))
     async def health() -> JSONResponse:
         return _answer(None if engine.alive else "the engine died")
 
-    @app.get("/ready")
+    @app.get("/ready", response_model=None, responses=documented(Health, {503: Health}))
     async def ready() -> JSONResponse:
         if not engine.alive:
             return _answer("the engine died")

@@ -20,7 +20,7 @@ from flare.frontend import (
     resolve_logit_bias,
 )
 from flare.server.body import parse_body
-from flare.server.choices import Choice
+from flare.server.choices import Choice, ChoiceMeter
 from flare.server.errors import HTTPError
 from flare.server.limits import output_limit
 from flare.server.requests import MOST_CHOICES, ChatRequest, CompletionRequest, GenerationRequest
@@ -33,8 +33,8 @@ _SAMPLING_FIELDS = tuple(SamplingRequest.__dataclass_fields__)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """One request, ready for admission. `choices` are ordered by index: all choices of the first prompt
-    first. `logprobs`: whether they are part of the response. `ignored` names body fields without a
-    meaning here."""
+    first. `logprobs`: whether they are part of the response, with `alternatives` per token. `ignored` names
+    body fields without a meaning here."""
 
     id: str
     choices: list[Choice]
@@ -42,20 +42,24 @@ class Job:
     include_usage: bool
     continuous_usage: bool
     logprobs: bool
+    alternatives: int
     ignored: list[str]
 
 
 class JobFactory:
     """Makes jobs for one core. Safe to use from several threads."""
 
-    def __init__(self, model_name: str, assets: FrontendAssets, settings: ServerSettings) -> None:
+    def __init__(
+        self, model_name: str, assets: FrontendAssets, settings: ServerSettings, meter: ChoiceMeter
+    ) -> None:
         self._model_name = model_name
+        self._meter = meter
         self._frontend = assets.frontend
-        self._prompts = Prompts(assets)
+        self.prompts = Prompts(assets)
         self._policy = SamplingPolicy(assets.frontend.default_sampling, settings.zero_temperature)
-        self.tokenizer = self._prompts.tokenizer
+        self.tokenizer = self.prompts.tokenizer
 
-    def chat(self, body: bytes, context: int) -> Job:
+    def chat(self, body: bytes | bytearray, context: int) -> Job:
         """A chat request, for requests of at most `context` tokens. Raises RequestError, HTTPError."""
         request = parse_body(ChatRequest, body)
         ignored = self._check(request)
@@ -64,16 +68,16 @@ class JobFactory:
         if request.max_completion_tokens is not None:
             request.max_tokens = request.max_completion_tokens
         logprobs = (request.top_logprobs or 0) if request.logprobs else None
-        prompts = [self._prompts.from_messages(request.messages)]
+        prompts = [self.prompts.from_messages(request.messages, context)]
         return self._job("chatcmpl-", request, prompts, context, logprobs, ignored, echo=False)
 
-    def completion(self, body: bytes, context: int) -> Job:
+    def completion(self, body: bytes | bytearray, context: int) -> Job:
         """A completion request. Raises RequestError, HTTPError."""
         request = parse_body(CompletionRequest, body)
         ignored = self._check(request)
         if request.echo and request.logprobs is not None:
             raise UnsupportedError("echo with logprobs is not supported by this server", field="echo")
-        prompts = self._completion_prompts(request.prompt)
+        prompts = self._completion_prompts(request.prompt, context)
         echo = bool(request.echo)
         return self._job("cmpl-", request, prompts, context, request.logprobs, ignored, echo)
 
@@ -93,22 +97,22 @@ class JobFactory:
             raise RequestError("stream_options needs stream: true", field="stream_options")
         return refuse_unserved(request.model_extra or {}, request.n or 1)
 
-    def _completion_prompts(self, prompt: Any) -> list[Prompt]:
+    def _completion_prompts(self, prompt: Any, context: int) -> list[Prompt]:
         if isinstance(prompt, str):
-            return [self._prompts.from_text(prompt)]
+            return [self.prompts.from_text(prompt, context)]
         if not isinstance(prompt, list):
             raise RequestError(
                 "prompt must be a string, a list of token ids, or a list of either", field="prompt"
             )
         if prompt and all(type(item) is int for item in prompt):
-            return [self._prompts.from_tokens(prompt)]
+            return [self.prompts.from_tokens(prompt)]
         prompts: list[Prompt] = []
         for index, item in enumerate(prompt):
             where = f"prompt[{index}]"
             if isinstance(item, str):
-                prompts.append(self._prompts.from_text(item, where))
+                prompts.append(self.prompts.from_text(item, context, where))
             elif isinstance(item, list) and all(type(token) is int for token in item):
-                prompts.append(self._prompts.from_tokens(cast("list[int]", item), where))
+                prompts.append(self.prompts.from_tokens(cast("list[int]", item), where))
             else:
                 raise RequestError(f"{where} must be a string or a list of token ids", field=where)
         if not prompts:
@@ -153,7 +157,7 @@ class JobFactory:
                 output = TextOutput(
                     self.tokenizer, request.stop or (), stop_token_ids, request.min_tokens or 0
                 )
-                choices.append(Choice(index, submit, output, echo=shown, first=number == 0))
+                choices.append(Choice(index, submit, output, shown, number == 0, self._meter))
         options = request.stream_options
         return Job(
             id=job_id,
@@ -162,6 +166,7 @@ class JobFactory:
             include_usage=bool(options and options.include_usage),
             continuous_usage=bool(options and options.continuous_usage_stats),
             logprobs=logprobs is not None,
+            alternatives=logprobs or 0,
             ignored=ignored,
         )
 

@@ -8,7 +8,9 @@ from typing import Any
 from fastapi import FastAPI
 
 from flare.engine.interface import EngineClient
+from flare.server.documents import documented
 from flare.server.jobs import JobFactory
+from flare.server.schemas import Model, ModelList
 
 
 def add_model_routes(app: FastAPI, model_name: str, jobs: JobFactory, engine: EngineClient) -> None:
@@ -26,11 +28,11 @@ def add_model_routes(app: FastAPI, model_name: str, jobs: JobFactory, engine: En
             "max_model_len": None if ready is None else ready.context,
         }
 
-    @app.get("/v1/models")
+    @app.get("/v1/models", response_model=None, responses=documented(ModelList))
     async def list_models() -> dict[str, Any]:
         return {"object": "list", "data": [model()]}
 
-    @app.get("/v1/models/{name:path}")
+    @app.get("/v1/models/{name:path}", response_model=None, responses=documented(Model))
     async def retrieve_model(name: str) -> dict[str, Any]:
         jobs.check_model(name)
         return model()

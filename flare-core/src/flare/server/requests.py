@@ -12,10 +12,13 @@ from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, field_validat
 
 MOST_CHOICES = 128
 MOST_STOPS = 16
+MOST_BIASES = 1024  # far above what a core holds, which is checked later
 
 Count = Annotated[int, Field(ge=0)]
 Choices = Annotated[int, Field(ge=1, le=MOST_CHOICES)]
 Alternatives = Annotated[int, Field(ge=0, le=20)]
+TokenIds = Annotated[list[int], Field(fail_fast=True)]
+Texts = Annotated[list[str], Field(fail_fast=True)]
 
 
 class StreamOptions(BaseModel):
@@ -39,8 +42,8 @@ class GenerationRequest(BaseModel):
     max_tokens: Count | None = None
     min_tokens: Count | None = None
     ignore_eos: bool | None = None
-    stop: list[str] | None = None
-    stop_token_ids: list[int] | None = None
+    stop: Texts | None = None
+    stop_token_ids: TokenIds | None = None
     seed: int | None = None
     temperature: float | None = None
     top_k: Annotated[int, Field(lt=1 << 31)] | None = None
@@ -55,6 +58,13 @@ class GenerationRequest(BaseModel):
     @classmethod
     def _stop_list(cls, stop: Any) -> Any:
         return [stop] if isinstance(stop, str) else stop
+
+    @field_validator("logit_bias", mode="before")
+    @classmethod
+    def _bounded_bias(cls, bias: Any) -> Any:
+        if isinstance(bias, dict) and len(bias) > MOST_BIASES:
+            raise ValueError(f"holds {len(bias)} tokens, more than any model takes")
+        return bias
 
     @field_validator("stop")
     @classmethod
@@ -81,3 +91,29 @@ class CompletionRequest(GenerationRequest):
     prompt: Annotated[Any, WithJsonSchema({"type": ["string", "array"]})]
     echo: bool | None = None
     logprobs: Alternatives | None = None
+
+
+class TokenizeRequest(BaseModel):
+    """`POST /tokenize`: a prompt, or messages as a chat request would render them.
+
+    `add_special_tokens` puts the model's beginning-of-sequence token in front: on by default for a prompt,
+    off for messages, whose template writes its own.
+    """
+
+    model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
+
+    model: str | None = None
+    prompt: str | None = None
+    messages: list[Any] | None = None
+    add_special_tokens: bool | None = None
+    add_generation_prompt: bool | None = None
+    return_token_strs: bool | None = None
+
+
+class DetokenizeRequest(BaseModel):
+    """`POST /detokenize`."""
+
+    model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
+
+    model: str | None = None
+    tokens: TokenIds

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import asyncio
 from collections.abc import AsyncIterator
 
 from starlette.requests import Request
@@ -10,24 +10,35 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from flare.engine.interface import EngineClient
-from flare.errors import FlareError
 from flare.server.choices import Choice, Delta
-from flare.server.errors import error_event, log_text, public_error
+from flare.server.errors import error_event
+from flare.server.failures import note_failure
 from flare.server.formats import Format
 from flare.server.group import Group
 from flare.server.jobs import Job
+from flare.server.record import RequestRecord
 
-logger = logging.getLogger("flare.server")
+_ENCODED_AT_ONCE = 2000  # log-probabilities; more are encoded on a thread
 
 
 async def generate(request: Request, engine: EngineClient, job: Job, form: Format) -> Response:
     """Run `job`. The response exists once the first choice is admitted: a refusal before it is an HTTP error
     (RequestError, UnavailableError, ExecutionError as of `EngineClient.submit`)."""
+    record: RequestRecord = request.state.record
+    record.choices = job.choices
+    for choice in job.choices:
+        choice.arrived_at = record.started
     group = await request.state.resources.enter_async_context(Group(engine, job.choices))
     await group.start()
     if job.stream:
-        return EventStream(_events(group, form), request.state.request_id)
-    return Response(form.body(await _collect(group, job)), media_type="application/json")
+        return EventStream(_events(group, form), record)
+    results = await _collect(group, job)
+    scored = sum(len(delta.scored) * (1 + job.alternatives) for _, delta in results)
+    if scored > _ENCODED_AT_ONCE:
+        body = await asyncio.to_thread(form.body, results)
+    else:
+        body = form.body(results)
+    return Response(body, media_type="application/json")
 
 
 async def _events(group: Group, form: Format) -> AsyncIterator[bytes]:
@@ -55,11 +66,11 @@ class EventStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, events: AsyncIterator[bytes], request_id: str) -> None:
+    def __init__(self, events: AsyncIterator[bytes], record: RequestRecord) -> None:
         super().__init__(headers={"cache-control": "no-cache", "x-accel-buffering": "no"})
         del self.headers["content-length"]
         self._events = events
-        self._request_id = request_id
+        self._record = record
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI."""
@@ -69,14 +80,6 @@ class EventStream(Response):
             async for data in self._events:
                 await send({"type": "http.response.body", "body": data, "more_body": True})
         except Exception as error:
-            bug = None if isinstance(error, FlareError) else error
-            code = public_error(error).code
-            logger.error(
-                "request %s: failed while streaming: %s: %s",
-                self._request_id,
-                code,
-                log_text(error),
-                exc_info=bug,
-            )
+            note_failure(self._record, error)
             last = error_event(error)
         await send({"type": "http.response.body", "body": last, "more_body": False})

@@ -13,7 +13,9 @@ import uvicorn
 from fastapi import FastAPI
 
 from flare.errors import FlareError
+from flare.server.connection import Connection
 from flare.server.lifetime import Lifetime
+from flare.server.notify import notify
 
 _KEEP_ALIVE_SECONDS = 75  # longer than clients keep idle connections, so that none is closed under them
 _CLOSING_SECONDS = 2  # for the last bytes of ended requests to reach clients that stopped reading
@@ -49,6 +51,10 @@ async def serve(
     sock = sock or listen(host, port)
     config = uvicorn.Config(
         app,
+        http=Connection,
+        h11_max_incomplete_event_size=app.state.settings.max_header_bytes,
+        proxy_headers=False,
+        server_header=False,
         lifespan="off",
         ws="none",
         log_config=None,
@@ -106,6 +112,7 @@ class _Server(uvicorn.Server):
                 await asyncio.wait_for(self._stop.wait(), 1.0)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        notify("STOPPING=1")
         for server in self.servers:
             server.close()
         await self._lifetime.drain(self._grace_seconds, self._hurry)

@@ -1,0 +1,229 @@
+"""Direct execution: programs run one at a time with values given by name, without scheduler or engine.
+
+Preparation measures costs and records the oracle with it, verification replays the oracle, tests compare
+numbers. No request of a client ever runs this way.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flare.contract import (
+    METADATA_FIELDS,
+    BufferView,
+    CompletionField,
+    DType,
+    PreparedContract,
+    Program,
+    ProgramKind,
+    Record,
+    ValueSource,
+)
+from flare.device.base import Bytes, Device
+
+_NUMPY = {DType.I32: np.int32, DType.I64: np.int64, DType.F32: np.float32, DType.U8: np.uint8}
+S, F = ValueSource, CompletionField
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """One drawn token. `logprob` and `top` (id -> value, most likely first) are the model's own
+    log-probabilities at its position; None and empty when the request or the core does not have them."""
+
+    token: int
+    logprob: float | None = None
+    top: Mapping[int, float] = field(default_factory=dict)
+
+
+@dataclass
+class DirectRequest:
+    """One sequence on one slot, with pages of its own. `consumed` counts tokens in the model state;
+    `draws` describes `tokens`, what was drawn."""
+
+    slot: int
+    pages: list[int]
+    epoch: int = 1
+    consumed: int = 0
+    logprobs: int | None = None
+    draws: list[Drawn] = field(default_factory=list)
+
+    @property
+    def tokens(self) -> list[int]:
+        """Ids of everything drawn."""
+        return [drawn.token for drawn in self.draws]
+
+
+class DirectRunner:
+    """Drives a device by hand. Pages are dealt out consecutively."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.contract: PreparedContract = device.contract
+        self.programs = {program.name: program for program in self.contract.programs}
+        self._next_page = 1
+        self.elapsed_us = 0.0
+
+    def reuse_pages(self) -> None:
+        """Deal pages from the beginning again; requests made before must not run any more."""
+        self._next_page = 1
+
+    def staging(self, program: Program, values: Mapping[ValueSource, object]) -> Bytes:
+        """Upload bytes of `program`; sources without a value are -1 (integers) or 0."""
+        upload = np.zeros(max(program.upload_bytes, 1), np.uint8)
+        unknown = set(values) - {binding.source for binding in program.bindings}
+        assert not unknown, f"{program.name} does not bind {unknown}"
+        for binding in program.bindings:
+            target = _array(upload, binding.view)
+            if binding.source in values:
+                value = np.asarray(values[binding.source], target.dtype)
+                if value.ndim == 1 and target.ndim == 1:
+                    target[:] = -1 if target.dtype.kind == "i" else 0
+                    target[: len(value)] = value
+                else:
+                    target[...] = value
+            else:
+                target[...] = -1 if target.dtype.kind == "i" else 0
+        return upload
+
+    def run(
+        self, name: str, values: Mapping[ValueSource, object]
+    ) -> dict[CompletionField, NDArray[np.generic]]:
+        """Run one program to completion; returns its completion fields."""
+        program = self.programs[name]
+        frame = self.device.submit(name, self.staging(program, values))
+        frame.wait()
+        self.elapsed_us = frame.elapsed_us
+        return {binding.field: _array(frame.completion, binding.view) for binding in program.completion}
+
+    def start(
+        self,
+        slot: int,
+        prompt: Sequence[int],
+        *,
+        seed: int = 0,
+        max_tokens: int | None = None,
+        temperature: float | None = None,
+        logprobs: int | None = None,
+        extra: Mapping[ValueSource, object] | None = None,
+    ) -> DirectRequest:
+        """Begin a request on `slot` with pages for a whole context. `logprobs`: alternatives to report per
+        token, of a core that reports them."""
+        count = self.contract.pages_per_request
+        pages = list(range(self._next_page, self._next_page + count))
+        assert pages[-1] < self.contract.capacities.pages, "out of pages"
+        self._next_page += count
+        request = DirectRequest(slot, pages, logprobs=logprobs)
+        defaults = self.contract.frontend.default_sampling
+        values: dict[ValueSource, object] = {
+            S.LANE_SLOTS: [slot],
+            S.EPOCHS: [request.epoch],
+            S.LIVE_ROWS: [self.contract.capacities.live_row(slot)],
+            S.SOURCE_ROW: [0],
+            S.PAGE_TABLE_ROW: pages,
+            S.PROMPT_TOKENS: list(prompt),
+            S.PROMPT_LENGTH: [len(prompt)],
+            S.TEMPERATURE: [temperature or defaults.temperature],
+            S.TOP_K: [defaults.top_k],
+            S.TOP_P: [defaults.top_p],
+            S.MIN_P: [defaults.min_p],
+            S.REPETITION_PENALTY: [defaults.repetition_penalty],
+            S.PRESENCE_PENALTY: [defaults.presence_penalty],
+            S.FREQUENCY_PENALTY: [defaults.frequency_penalty],
+            S.SEED: [seed],
+            S.MIN_TOKENS: [0],
+            S.MAX_TOKENS: [max_tokens or self.contract.capacities.context],
+            S.LOGPROBS_WANTED: [-1 if logprobs is None else logprobs],
+        }
+        self._run_bound(self.contract.of_kind(ProgramKind.START)[0], values | dict(extra or {}))
+        return request
+
+    def prefill(self, request: DirectRequest, tokens: Sequence[int], *, sample: bool, name: str) -> list[int]:
+        """Run one chunk through prefill program `name`; returns the drawn token, if any."""
+        values = self.prefill_values(request, tokens, sample=sample)
+        extent = {S.QUERY_START: [0, len(tokens)], S.CONSUMED_COUNTS: [request.consumed]}
+        result = self._run_bound(self.programs[name], values | extent)
+        request.consumed += len(tokens)
+        return self._drawn(result, 0, request)
+
+    def prefill_values(
+        self, request: DirectRequest, tokens: Sequence[int], *, sample: bool
+    ) -> dict[ValueSource, object]:
+        """Values of one prefill chunk."""
+        return {
+            S.TOKEN_IDS: list(tokens),
+            S.LANE_SLOTS: [request.slot],
+            S.LIVE_ROWS: [self.contract.capacities.live_row(request.slot)],
+            S.QUERY_LENGTHS: [len(tokens)],
+            S.SAMPLE_LANES: [int(sample)],
+        }
+
+    def prefill_all(self, request: DirectRequest, tokens: Sequence[int]) -> list[int]:
+        """Prefill everything, largest chunks first; returns the drawn token."""
+        programs = self.contract.of_kind(ProgramKind.PREFILL)
+        position = 0
+        drawn: list[int] = []
+        while position < len(tokens):
+            rest = len(tokens) - position
+            program = next((p for p in programs if p.tokens >= rest), programs[-1])
+            chunk = tokens[position : position + program.tokens]
+            position += len(chunk)
+            drawn = self.prefill(request, chunk, sample=position == len(tokens), name=program.name)
+        return drawn
+
+    def decode(self, lanes: Sequence[DirectRequest | None], name: str) -> list[list[int]]:
+        """One decode step; None is an idle lane. Returns drawn tokens per lane."""
+        pending = [-1 if r is None else r.draws[-1].token for r in lanes]
+        result = self._run_bound(self.programs[name], self.decode_values(lanes) | {S.PENDING_TOKENS: pending})
+        drawn: list[list[int]] = []
+        for index, request in enumerate(lanes):
+            if request is None:
+                drawn.append([])
+                continue
+            request.consumed += 1
+            drawn.append(self._drawn(result, index, request))
+        return drawn
+
+    def decode_values(self, lanes: Sequence[DirectRequest | None]) -> dict[ValueSource, object]:
+        """Values of one decode step."""
+        live = self.contract.capacities.live_row
+        return {
+            S.LANE_SLOTS: [-1 if r is None else r.slot for r in lanes],
+            S.LIVE_ROWS: [-1 if r is None else live(r.slot) for r in lanes],
+        }
+
+    def _drawn(
+        self, result: Mapping[CompletionField, NDArray[np.generic]], lane: int, request: DirectRequest
+    ) -> list[int]:
+        record = result[CompletionField.RECORDS][lane]
+        count = int(record[Record.TOKENS])
+        tokens = [int(token) for token in record[METADATA_FIELDS : METADATA_FIELDS + count]]
+        for index, token in enumerate(tokens):
+            if request.logprobs is None or F.LOGPROBS not in result:
+                request.draws.append(Drawn(token))
+                continue
+            top: dict[int, float] = {}
+            if F.TOP_IDS in result and F.TOP_LOGPROBS in result:
+                ids, values = (
+                    result[f][lane, index, : request.logprobs] for f in (F.TOP_IDS, F.TOP_LOGPROBS)
+                )
+                top = {i: value for i, value in zip(ids.tolist(), values.tolist(), strict=True) if i >= 0}
+            request.draws.append(Drawn(token, float(result[F.LOGPROBS][lane, index]), top))
+        return tokens
+
+    def _run_bound(
+        self, program: Program, values: Mapping[ValueSource, object]
+    ) -> dict[CompletionField, NDArray[np.generic]]:
+        """Run with those of `values` that the program takes."""
+        bound = {binding.source for binding in program.bindings}
+        return self.run(program.name, {source: v for source, v in values.items() if source in bound})
+
+
+def _array(data: Bytes, view: BufferView) -> NDArray[np.generic]:
+    length = math.prod(view.shape) * view.dtype.itemsize
+    typed: NDArray[np.generic] = data[view.offset : view.offset + length].view(_NUMPY[view.dtype])
+    return typed.reshape(view.shape)

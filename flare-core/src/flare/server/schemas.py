@@ -1,0 +1,179 @@
+"""Shapes of responses, for the OpenAPI document. Responses are written without them: see `formats`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+
+class _Shape(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class ErrorDetail(_Shape):
+    """What went wrong. `param` names the field at fault."""
+
+    message: str
+    type: Literal["invalid_request_error", "server_error"]
+    param: str | None
+    code: str
+
+
+class Error(_Shape):
+    """OpenAI's shape of an error."""
+
+    error: ErrorDetail
+
+
+class CachedTokens(_Shape):
+    """Details of `prompt_tokens`."""
+
+    cached_tokens: int
+
+
+class Usage(_Shape):
+    """Token counts."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: CachedTokens
+
+
+class ChatToken(_Shape):
+    """A token with its log-probability and its bytes."""
+
+    token: str
+    logprob: float
+    bytes: list[int]
+
+
+class ScoredChatToken(ChatToken):
+    """A drawn token with its alternatives."""
+
+    top_logprobs: list[ChatToken]
+
+
+class ChatLogprobs(_Shape):
+    """Log-probabilities of a chat choice."""
+
+    content: list[ScoredChatToken]
+    refusal: None
+
+
+class AssistantMessage(_Shape):
+    """The answer."""
+
+    role: Literal["assistant"]
+    content: str
+    refusal: None
+
+
+class ChatChoice(_Shape):
+    """One answer."""
+
+    index: int
+    message: AssistantMessage
+    logprobs: ChatLogprobs | None
+    finish_reason: Literal["stop", "length"]
+
+
+class ChatCompletion(_Shape):
+    """A whole chat response."""
+
+    id: str
+    object: Literal["chat.completion"]
+    created: int
+    model: str
+    choices: list[ChatChoice]
+    usage: Usage
+
+
+class CompletionLogprobs(_Shape):
+    """Log-probabilities of a text choice, in four parallel lists."""
+
+    tokens: list[str]
+    token_logprobs: list[float]
+    top_logprobs: list[dict[str, float]]
+    text_offset: list[int]
+
+
+class CompletionChoice(_Shape):
+    """One continuation."""
+
+    index: int
+    text: str
+    logprobs: CompletionLogprobs | None
+    finish_reason: Literal["stop", "length"]
+
+
+class Completion(_Shape):
+    """A whole text completion."""
+
+    id: str
+    object: Literal["text_completion"]
+    created: int
+    model: str
+    choices: list[CompletionChoice]
+    usage: Usage
+
+
+class Model(_Shape):
+    """The served model; `max_model_len` is its context in tokens, null while it loads."""
+
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+    max_model_len: int | None
+
+
+class ModelList(_Shape):
+    """All served models."""
+
+    object: Literal["list"]
+    data: list[Model]
+
+
+class Health(BaseModel):
+    """`reason` says why the server is unavailable."""
+
+    status: Literal["ok", "unavailable"]
+    reason: str | None = None
+
+
+class Tokenized(_Shape):
+    """Token ids; `token_strs` are their vocabulary entries, when asked for."""
+
+    count: int
+    max_model_len: int | None
+    tokens: list[int]
+    token_strs: list[str] | None
+
+
+class Detokenized(_Shape):
+    """The text of token ids."""
+
+    prompt: str
+
+
+class CoreVersion(_Shape):
+    """Identity of the served core file."""
+
+    digest: str
+    format: int
+
+
+class Version(_Shape):
+    """Version of the server, and the core it serves."""
+
+    version: str
+    core: CoreVersion | None
+
+
+class Root(_Shape):
+    """Who answers here."""
+
+    server: Literal["flare"]
+    version: str
