@@ -40,3 +40,36 @@ def _start_request_fake(*operands: Tensor) -> None:
 # Writes the slot's parameters, counts the whole prompt (also when a prefix of it is restored afterwards: the
 # counts are no part of a checkpoint), and resets progress: nothing is consumed, drawn or pending.
 define(f"start_request({arguments(_OPERANDS, _STATE)}) -> ()", cpu=_start_request, fake=_start_request_fake)
+
+
+def _count_outputs(
+    slots: Tensor,
+    prompt: Tensor,
+    prompt_length: Tensor,
+    output_length: Tensor,
+    prompt_counts: Tensor,
+    output_counts: Tensor,
+) -> None:
+    (slot,), (length,), (outputs,) = slots.tolist(), prompt_length.tolist(), output_length.tolist()
+    if slot < 0 or not outputs:
+        return
+    assert 0 <= outputs < length, f"{outputs} of {length} tokens are output"
+    counts = np.bincount(prompt[length - outputs : length].numpy(), minlength=prompt_counts.shape[1])
+    prompt_counts.numpy()[slot] -= counts
+    output_counts.numpy()[slot] += counts
+
+
+_COUNTED = ("slots", "prompt", "prompt_length", "output_length", "prompt_counts", "output_counts")
+
+
+def _count_outputs_fake(*operands: Tensor) -> None:
+    check_operands("count_outputs", _COUNTED, operands)
+
+
+# A request that was preempted starts again with its whole history as the prompt: after `start_request` counted
+# all of it, the last `output_length` tokens move to where output is counted.
+define(
+    f"count_outputs({arguments(_COUNTED, _COUNTED[-2:])}) -> ()",
+    cpu=_count_outputs,
+    fake=_count_outputs_fake,
+)

@@ -66,6 +66,7 @@ _LANES: dict[str, tuple[torch.dtype | None, str]] = {
     "grammar_mask": (_I32, "LG"),  # bit 1 admits a token, low bit first
     "prompt": (_I32, "N"),
     "prompt_length": (_I32, "L"),
+    "output_length": (_I32, "L"),
     "logprobs": (_F32, "L"),
     "top_ids": (_I32, "LA"),
     "top_logprobs": (_F32, "LA"),

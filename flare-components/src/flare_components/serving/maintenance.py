@@ -22,7 +22,7 @@ _PARAMETERS = tuple(_SOURCES.get(name) or ValueSource(name) for name in PARAMETE
 
 
 class StartProgram(ProgramModule):
-    """A slot begins a request: parameters, page table, penalty counts of the whole prompt (once), and a
+    """A slot begins a request: parameters, page table, penalty counts of its whole history (once), and a
     live row equal to the null row."""
 
     SOURCES = (
@@ -32,6 +32,7 @@ class StartProgram(ProgramModule):
         S.SOURCE_ROW,
         S.PAGE_TABLE_ROW,
         S.PROMPT_LENGTH,
+        S.OUTPUT_LENGTH,
         *_PARAMETERS,
         S.PROMPT_TOKENS,
     )
@@ -52,6 +53,14 @@ class StartProgram(ProgramModule):
             u[S.PROMPT_LENGTH],
             *(u[source] for source in _PARAMETERS),
             *(r[name] for name in (*PARAMETERS, *PROGRESS)),
+        )
+        flare.count_outputs(
+            u[S.LANE_SLOTS],
+            u[S.PROMPT_TOKENS],
+            u[S.PROMPT_LENGTH],
+            u[S.OUTPUT_LENGTH],
+            r["prompt_counts"],
+            r["output_counts"],
         )
 
 

@@ -40,6 +40,7 @@ class UploadShape:
             S.PAGE_TABLE_ROW: (DType.I32, (self.pages_per_request,)),
             S.PROMPT_TOKENS: (DType.I32, (self.capacities.context,)),
             S.PROMPT_LENGTH: (DType.I32, one),
+            S.OUTPUT_LENGTH: (DType.I32, one),
             S.TEMPERATURE: (DType.F32, one),
             S.TOP_K: (DType.I32, one),
             S.TOP_P: (DType.F32, one),

@@ -127,6 +127,7 @@ class DirectRunner:
             S.PAGE_TABLE_ROW: pages,
             S.PROMPT_TOKENS: list(prompt),
             S.PROMPT_LENGTH: [len(prompt)],
+            S.OUTPUT_LENGTH: [0],
             S.TEMPERATURE: [temperature or defaults.temperature],
             S.TOP_K: [defaults.top_k],
             S.TOP_P: [defaults.top_p],
