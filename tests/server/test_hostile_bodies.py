@@ -75,6 +75,10 @@ WRONG: dict[str, tuple[bytes, str]] = {
     "a role in look-alike letters": (messages({"role": "uѕer", "content": "x"}), "messages[0].role"),
     "a role that is a list": (messages({"role": ["user"], "content": "x"}), "messages[0].role"),
     "a role that is an object": (messages({"role": {}, "content": "x"}), "messages[0].role"),
+    "a name that is an object": (
+        messages({"role": "user", "content": "x", "name": {}}),
+        "messages[0].name",
+    ),
     "the second message wrong": (messages(USER[0], {"role": "user"}), "messages[1].content"),
     "content that is null": (messages({"role": "user", "content": None}), "messages[0].content"),
     "content that is a number": (messages({"role": "user", "content": 5}), "messages[0].content"),
