@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
-from live import LiveServer
+from live import LiveServer, chatter, raw_post
 
 from flare.server import ServerSettings
 
@@ -244,3 +244,21 @@ def test_one_connection_too_many_is_told_so(strict: LiveServer) -> None:
     assert answer.json()["error"]["code"] == "too_many_connections"
     assert answer.headers["retry-after"] == "1"
     strict.wait(lambda: answer_to(strict, head(line="GET /health HTTP/1.1")).status_code == 200)
+
+
+def test_a_client_that_reads_nothing_is_dropped(strict: LiveServer) -> None:
+    strict.engine.script = chatter(batch=250)
+    echoed = json.dumps({"prompt": ["x " * 100] * 128, "stream": True, "echo": True, "logprobs": None})
+    with strict.connect() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.sendall(raw_post("/v1/completions", echoed.encode()))
+        strict.wait(lambda: strict.engine.counters.admitted == 128)
+
+        def dropped() -> bool:
+            return (
+                b"flare:client_disconnects_total 1.0"
+                in answer_to(strict, head(line="GET /metrics HTTP/1.1")).content
+            )
+
+        strict.wait(dropped, seconds=15)
+    strict.reset()
