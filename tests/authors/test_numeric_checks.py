@@ -22,7 +22,6 @@ SMALL = CapacityRequest(context=160, concurrency=1, prefill_chunk_size=64, page_
 
 def test_a_right_core_passes(tiny_core: Path, tiny_checkpoint: Path) -> None:
     assert 0 < check_chunks(tiny_core, RECIPE, tiny_checkpoint) < 2e-5
-    check_prompts(RECIPE, tiny_checkpoint)
 
 
 class Shifted:

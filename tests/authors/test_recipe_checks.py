@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from generated_package import NAME, edited, installed
 
-from flare.testing import check_recipe
+from flare.prepare import CapacityRequest
+from flare.recipes import load_recipe, registry
+from flare.testing import check_chunks, check_recipe, round_trip
 
 LOADER, MODEL, RECIPE = (f"src/PACKAGE/{name}.py" for name in ("loader", "model", "recipe"))
 
@@ -17,26 +19,46 @@ def test_the_generated_package_passes_by_its_descriptor(tmp_path: Path) -> None:
         check_recipe(*module.flare_recipe_descriptors())
 
 
+def test_the_variants_that_the_loader_reads(tmp_path: Path) -> None:
+    """Tied embeddings, biases and scaled rotary frequencies, which the generated checkpoint lacks."""
+    rope = {
+        "rope_type": "llama3",
+        "rope_theta": 10000.0,
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 64,
+    }
+    variant = f"tie_word_embeddings=True, attention_bias=True, head_dim=24, rope_parameters={rope}"
+    with installed(tmp_path, edited("src/PACKAGE/oracle.py", "tie_word_embeddings=False", variant)) as module:
+        (descriptor,) = module.flare_recipe_descriptors()
+        recipe = load_recipe(descriptor)
+        checkpoint = recipe.oracle.tiny_checkpoint(tmp_path / "tiny")
+        capacities = CapacityRequest(context=160, concurrency=1, prefill_chunk_size=32, page_tokens=16)
+        core = round_trip(recipe, checkpoint, tmp_path / "core.safetensors", capacities=capacities)
+        check_chunks(core, recipe, checkpoint)
+
+
 FAULTS = {
     "torch in the descriptor": (
         edited("src/PACKAGE/descriptor.py", "from flare.recipes", "import torch\nfrom flare.recipes"),
-        r"light import: flare_recipe_planted imports torch; keep that behind",
+        r"recipe package: planted-tiny is broken: its light module imports torch; keep that behind",
     ),
     "a model without entry point": (
         edited("pyproject.toml", f"{NAME}-tiny =", f"{NAME}-small ="),
-        r'entry points: .*lacks planted-tiny = "flare_recipe_planted"',
+        r"recipe package: planted-small is broken: no descriptor in flare_recipe_planted lists this model",
     ),
     "an extra that does not exist": (
         edited("src/PACKAGE/descriptor.py", "architectures=", 'requires_extras=("gpu",), architectures='),
-        "entry points: the distribution has no extra gpu",
+        "recipe package: its distribution has no extra gpu",
     ),
     "no hook": (
         edited("src/PACKAGE/__init__.py", "@hookimpl\n", ""),
-        "descriptor: flare_recipe_planted gives none",
+        r"recipe package: planted-tiny is broken: implements no hook of flare",
     ),
     "another API": (
         edited("src/PACKAGE/descriptor.py", "api_version=RECIPE_API_VERSION", "api_version=99"),
-        "descriptor: RecipeError: .*99",
+        "recipe package: planted-tiny is broken: written for recipe API 99",
     ),
     "sampling without a source": (
         edited(RECIPE, 'source="none: a tiny random model, neutral values"', 'source=" "'),
@@ -108,7 +130,9 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_planted_fault_is_named(tmp_path: Path, fault: str) -> None:
+def test_a_planted_fault_is_named(tmp_path: Path, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "torch" not in fault:  # a process for each would take longer than the rest together
+        monkeypatch.setattr(registry, "heavy_import", lambda entry: None)
     change, message = FAULTS[fault]
     with installed(tmp_path, change) as module, pytest.raises(AssertionError, match=f"^{message}"):
         check_recipe(module)
@@ -119,10 +143,10 @@ def test_a_package_that_is_not_installed(tmp_path: Path) -> None:
         for file in tmp_path.rglob("entry_points.txt"):
             file.unlink()
         with pytest.raises(
-            AssertionError, match="entry points: no installed distribution names flare_recipe"
+            AssertionError, match="recipe package: no installed distribution names flare_recipe"
         ):
             check_recipe(module)
         with pytest.raises(
-            AssertionError, match=r"entry points: no installed distribution has one .*planted-tiny"
+            AssertionError, match=r"recipe package: no installed distribution has .* for planted-tiny"
         ):
             check_recipe(*module.flare_recipe_descriptors())

@@ -43,7 +43,7 @@ class FlareRun:
             options = (*options, "--threads", str(threads))
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  (read until the object is dropped)
         self.process = subprocess.Popen(
-            [FLARE, "run", str(core), "--port", "0", *options],
+            [FLARE, "run", str(core), "--port", "0", "--log-level", "warning", *options],
             stdout=subprocess.PIPE,
             stderr=self._errors,
             stdin=subprocess.DEVNULL,

@@ -14,7 +14,7 @@ from loop_guard import GUARD
 from flare.engine.interface import EngineClient
 from flare.engine.messages import Submit
 from flare.frontend import FrontendAssets, Tokenizer
-from flare.server import ServerSettings, create_app, serve
+from flare.server import CoreIdentity, ServerSettings, create_app, serve
 from flare.testing.scripted_engine import Counters, Script, ScriptedEngine
 from flare.testing.tiny_text import tiny_assets, tiny_tokenizer
 
@@ -45,7 +45,9 @@ class LiveServer:
         assets: FrontendAssets | None = None,
         grace_seconds: float = 5.0,
         start_engine: Callable[[], Awaitable[EngineClient]] | None = None,
+        core: CoreIdentity | None = None,
     ) -> None:
+        self._core = core
         self._start_engine = start_engine
         self._settings = settings or ServerSettings()
         self._assets = assets or tiny_assets()
@@ -59,7 +61,9 @@ class LiveServer:
         self.loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
         client = self.engine if self._start_engine is None else await self._start_engine()
-        app = create_app(model_name=MODEL, assets=self._assets, engine=client, settings=self._settings)
+        app = create_app(
+            model_name=MODEL, assets=self._assets, engine=client, settings=self._settings, core=self._core
+        )
 
         def started(host: str, port: int) -> None:
             GUARD.watch(self.loop)

@@ -3,8 +3,10 @@ keeping the interpreter's lock on a thread."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -19,10 +21,13 @@ from flare.engine.messages import Ready
 from flare.errors import RequestError
 from flare.frontend import FrontendAssets
 from flare.server import ServerSettings
+from flare.server.body import parse_body
 from flare.server.jobs import JobFactory
 from flare.server.json_size import json_weight
 from flare.server.metrics import Metrics
+from flare.server.requests import ChatRequest
 from flare.server.tokens import TokenRoutes
+from flare.server.workers import Workers
 from flare.testing.scripted_engine import ScriptedEngine
 from flare.testing.tiny_text import tiny_assets
 
@@ -50,7 +55,7 @@ def user(text: str) -> list[dict[str, str]]:
 
 
 def test_a_prompt_of_ten_megabytes(client: httpx.Client) -> None:
-    answer = client.post(CHAT, json={"messages": user("word " * 2_000_000)})
+    answer = client.post(CHAT, json={"messages": user("word " * 1_500_000)})
 
     assert answer.status_code == 400
     assert answer.json()["error"]["code"] == "context_length_exceeded"
@@ -135,7 +140,7 @@ def test_tokenization_there_and_back(client: httpx.Client, text: str) -> None:
 def test_small_requests_pass_large_ones(large: LiveServer, client: httpx.Client) -> None:
     large.engine.script = say("hello")
     with large.connect() as slow:
-        body = json.dumps({"prompt": "word " * 1_500_000}).encode()
+        body = json.dumps({"prompt": "word " * 1_000_000}).encode()
         slow.sendall(raw_post("/tokenize", body))
         time.sleep(0.3)
         assert client.post(CHAT, json={"messages": user("hi")}).status_code == 200
@@ -160,8 +165,6 @@ def jobs() -> JobFactory:
 
 
 BODIES: dict[str, Callable[[], bytes]] = {
-    "two megabytes of text": lambda: json.dumps({"messages": user("word " * 400_000)}).encode(),
-    "two megabytes of code": lambda: json.dumps({"messages": user('x["y"] = {1, 2}\n' * 100_000)}).encode(),
     "lists in lists": lambda: b'{"messages":[' + b"[]," * 3_000_000 + b"[]]}",
     "as many lists as pass": lambda: b'{"messages":[' + b"[]," * 55_000 + b"[]]}",
     "as many messages as pass": lambda: json.dumps({"messages": user("hi") * 18_000}).encode(),
@@ -186,9 +189,16 @@ def test_a_body_keeps_other_threads_waiting_for_moments_only(jobs: JobFactory, n
     assert longest_hold(work, HELD_SECONDS) < HELD_SECONDS
 
 
+@pytest.mark.parametrize("text", ["word " * 2_000_000, 'x["y"] = {1, 2}\n' * 500_000, "été " * 1_000_000])
+def test_a_long_text_keeps_other_threads_waiting_for_moments_only(text: str) -> None:
+    body = json.dumps({"messages": user(text)}, ensure_ascii=False).encode()
+
+    assert longest_hold(lambda: parse_body(ChatRequest, body), HELD_SECONDS) < HELD_SECONDS
+
+
 @pytest.mark.parametrize(
     ("path", "fields"),
-    [("tokenize", {"prompt": "word " * 400_000}), ("detokenize", {"tokens": [300] * 480_000})],
+    [("tokenize", {"prompt": "word " * 200_000}), ("detokenize", {"tokens": [300] * 480_000})],
 )
 def test_tokenization_keeps_other_threads_waiting_for_moments_only(
     jobs: JobFactory, path: str, fields: dict[str, Any]
@@ -244,3 +254,25 @@ def test_the_careful_count_equals_a_parse() -> None:
 
 def test_an_unfinished_string_ends_the_count() -> None:
     assert json_weight(b'["[[[[', enough=8) == 8
+
+
+def test_what_a_refused_request_made_is_freed_on_the_thread() -> None:
+    freed: list[str] = []
+
+    class Made:
+        def __del__(self) -> None:
+            freed.append(threading.current_thread().name)
+
+    def work() -> None:
+        made = Made()
+        try:
+            raise KeyError(made)
+        except KeyError as error:
+            raise RequestError("no") from error
+
+    async def main() -> None:
+        with pytest.raises(RequestError):
+            await Workers(ServerSettings()).run(1, work)
+
+    asyncio.run(main())
+    assert [name.startswith("flare-prepare") for name in freed] == [True]

@@ -98,6 +98,11 @@ class ProcessEngineClient:
         return self._failure is None
 
     @property
+    def restarts(self) -> int:
+        """See `EngineClient.restarts`."""
+        return 0
+
+    @property
     def pid(self) -> int:
         """Process id of the engine."""
         return self._process.pid

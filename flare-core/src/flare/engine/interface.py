@@ -33,6 +33,10 @@ class EngineClient(Protocol):
     def alive(self) -> bool:
         """False from the moment the engine process died or failed."""
 
+    @property
+    def restarts(self) -> int:
+        """Engine processes that were started after the first."""
+
     async def submit(self, request: Submit) -> Generation:
         """Return once the request is admitted. Cancelling the awaiting task withdraws the request.
 

@@ -52,6 +52,7 @@ class EngineSupervisor:
         self._policy = policy or RestartPolicy()
         self._client = start()
         self._restarting = False
+        self._restarts = 0
         self._stopping = False
         self._deaths: deque[float] = deque()
         self._abandoned: asyncio.Future[FlareError] = asyncio.get_running_loop().create_future()
@@ -77,6 +78,11 @@ class EngineSupervisor:
     def alive(self) -> bool:
         """See `EngineClient.alive`. False from a death until the next process is ready."""
         return self._client.alive and not self._restarting
+
+    @property
+    def restarts(self) -> int:
+        """See `EngineClient.restarts`."""
+        return self._restarts
 
     @property
     def pid(self) -> int:
@@ -138,6 +144,7 @@ class EngineSupervisor:
             )
             await asyncio.sleep(delay)
             self._client = self._start()
+            self._restarts += 1
             with contextlib.suppress(FlareError):  # its end is the next death
                 ready = await self._client.wait_ready()
                 self._restarting = False

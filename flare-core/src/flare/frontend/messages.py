@@ -43,6 +43,8 @@ def _normalize(message: Any, where: str) -> Message:
     for name in _UNSERVED_FIELDS:
         if message.get(name):
             raise UnsupportedError(f"{where}.{name} is not served by this model", field=f"{where}.{name}")
+    if not isinstance(message.get("name"), str | None):
+        raise RequestError(f"{where}.name must be a string", field=f"{where}.name")
     kept = {key: value for key, value in message.items() if value is not None and key not in _UNSERVED_FIELDS}
     return {**kept, "role": _ROLES[role], "content": _text(message.get("content"), f"{where}.content")}
 

@@ -66,7 +66,7 @@ class Choice:
         self.arrived_at = self.submitted_at = self.admitted_at = self.first_at = self.last_at = 0.0
         self.drawn = self.first_drawn = 0
         self._meter = meter
-        self._submit = submit
+        self._submit: Submission | None = submit if submit.max_tokens else None
         self._output = output
         self._generation: Generation | None = None
         self._unshown: list[ScoredToken] = []
@@ -78,9 +78,10 @@ class Choice:
 
     async def admit(self, engine: EngineClient) -> None:
         """Return once the engine admitted the sequence. Raises what `EngineClient.submit` raises."""
-        if self._submit.max_tokens:
+        if self._submit is not None:
+            submit, self._submit = self._submit, None  # the prompt is not needed twice
             self.submitted_at = monotonic()
-            self._generation = await engine.submit(self._submit)
+            self._generation = await engine.submit(submit)
             self.admitted_at = monotonic()
             self._meter.admitted(self)
 

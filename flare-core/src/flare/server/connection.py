@@ -155,6 +155,7 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
     def _refuse(self, error: HTTPError) -> None:
         """Answer with `error`, unless a response is under way, and end the connection. What the peer still
         sends is thrown away for a moment: closing at once would take the answer from it."""
+        record = self._record(error)
         self._refused = True
         self._watch_phase("closed")
         self._unset_keepalive_if_required()
@@ -166,7 +167,6 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
         if busy and self.cycle.response_started:
             self.transport.close()
             return
-        record = self._record(error)
         self._observer.refused(record)
         self.transport.write(_response(error, record.id))
         if self.transport.can_write_eof():

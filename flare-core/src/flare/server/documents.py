@@ -17,7 +17,7 @@ def documented(
     """Responses of a route: `model` with 200, `others` by status, errors in one shape with the rest."""
     success: dict[str, Any] = {"model": model, "description": "Success"}
     if stream:
-        success["content"] = {"text/event-stream": {"schema": {"type": "string"}}}
+        success["content"] = {"text/event-stream": {"itemSchema": _EVENT}}
     responses: Responses = {200: success}
     for status, other in (others or {}).items():
         responses[status] = {"model": other, "description": "Not now"}
@@ -29,6 +29,13 @@ def documented_text(media_type: str, description: str) -> Responses:
     success = {"description": description, "content": {media_type: {"schema": {"type": "string"}}}}
     return {200: success} | _ERRORS
 
+
+# Events of a stream (`itemSchema`: OpenAPI 3.2): chunks as JSON text, then `[DONE]`, or an error.
+_EVENT = {
+    "type": "object",
+    "properties": {"data": {"type": "string", "minLength": 1}},
+    "required": ["data"],
+}
 
 _ERRORS: Responses = {
     "4XX": {"model": Error, "description": "The request is at fault"},

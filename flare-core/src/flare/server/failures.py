@@ -17,5 +17,6 @@ def note_failure(record: RequestRecord, error: Exception) -> None:
     record.fail(public_error(error))
     if not isinstance(error, FlareError):
         logger.error("request %s: internal error", record.id, exc_info=error)
-    elif status_of(error) >= 500:
-        logger.error("request %s: %s: %s", record.id, error.code, " ".join(str(error).split())[:500])
+    elif (status := status_of(error)) >= 500:
+        level = logging.ERROR if status == 500 else logging.WARNING
+        logger.log(level, "request %s: %s: %s", record.id, error.code, " ".join(str(error).split())[:500])

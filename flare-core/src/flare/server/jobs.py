@@ -86,7 +86,7 @@ class JobFactory:
         if name is not None and name != self._model_name:
             raise HTTPError(
                 404,
-                f"the model {name!r} does not exist; this server serves {self._model_name!r}",
+                f"the model {name[:100]!r} does not exist; this server serves {self._model_name!r}",
                 code="model_not_found",
                 field="model",
             )

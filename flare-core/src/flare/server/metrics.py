@@ -10,7 +10,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, ProcessCol
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
 from flare import __version__
 from flare.engine.interface import EngineClient
@@ -55,7 +55,12 @@ class Metrics:
 def add_metrics_route(app: FastAPI, metrics: Metrics) -> None:
     """`GET /metrics`."""
 
-    @app.get("/metrics", response_model=None, responses=documented_text("text/plain", "the exposition"))
+    @app.get(
+        "/metrics",
+        response_class=PlainTextResponse,
+        response_model=None,
+        responses=documented_text("text/plain", "the exposition"),
+    )
     async def exposition() -> Response:
         return Response(await metrics.exposition(), media_type=CONTENT_TYPE_LATEST)
 
@@ -74,7 +79,7 @@ class _EngineCollector(Collector):
         up = self._engine.alive and self._engine.ready is not None
         values: dict[str, float] = {
             "engine_up": float(up),
-            "engine_restarts_total": getattr(self._engine, "restarts", 0),
+            "engine_restarts_total": self._engine.restarts,
             "build_info": 1.0,
         }
         if self.stats is not None:

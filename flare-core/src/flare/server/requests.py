@@ -20,6 +20,55 @@ Alternatives = Annotated[int, Field(ge=0, le=20)]
 TokenIds = Annotated[list[int], Field(fail_fast=True)]
 Texts = Annotated[list[str], Field(fail_fast=True)]
 
+_NULL = {"type": "null"}
+_STOP_SCHEMA = {
+    "anyOf": [
+        {"type": "string", "minLength": 1},
+        {"type": "array", "items": {"type": "string", "minLength": 1}, "maxItems": MOST_STOPS},
+        _NULL,
+    ]
+}
+_TOKENS_SCHEMA = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
+_PROMPT_SCHEMA = {
+    "anyOf": [
+        {"type": "string", "minLength": 1},
+        _TOKENS_SCHEMA,
+        {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1},
+        {"type": "array", "items": _TOKENS_SCHEMA, "minItems": 1},
+    ]
+}
+_PART_SCHEMA = {
+    "type": "object",
+    "properties": {"type": {"const": "text"}, "text": {"type": "string"}},
+    "required": ["type", "text"],
+}
+_MESSAGES_SCHEMA = {
+    "type": "array",
+    "minItems": 1,
+    "items": {
+        "type": "object",
+        "properties": {
+            "role": {"enum": ["system", "developer", "user", "assistant"]},
+            "content": {"anyOf": [{"type": "string"}, {"type": "array", "items": _PART_SCHEMA}]},
+            "name": {"type": ["string", "null"]},
+        },
+        "required": ["role", "content"],
+    },
+}
+_BIAS_SCHEMA = {
+    "anyOf": [
+        {
+            "type": "object",
+            "propertyNames": {"pattern": "^[0-9]+$"},
+            "additionalProperties": {"type": "number", "minimum": -100, "maximum": 100},
+        },
+        _NULL,
+    ]
+}
+
+# Checked by `flare.frontend.normalize_messages`, which names the part at fault.
+Messages = Annotated[list[Any], WithJsonSchema(_MESSAGES_SCHEMA)]
+
 
 class StreamOptions(BaseModel):
     """`continuous_usage_stats` puts the usage so far into every chunk, as in vLLM."""
@@ -42,7 +91,7 @@ class GenerationRequest(BaseModel):
     max_tokens: Count | None = None
     min_tokens: Count | None = None
     ignore_eos: bool | None = None
-    stop: Texts | None = None
+    stop: Annotated[Texts | None, WithJsonSchema(_STOP_SCHEMA)] = None
     stop_token_ids: TokenIds | None = None
     seed: int | None = None
     temperature: float | None = None
@@ -52,7 +101,7 @@ class GenerationRequest(BaseModel):
     repetition_penalty: float | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
-    logit_bias: dict[str, float] | None = None
+    logit_bias: Annotated[dict[str, float] | None, WithJsonSchema(_BIAS_SCHEMA)] = None
 
     @field_validator("stop", mode="before")
     @classmethod
@@ -79,7 +128,7 @@ class GenerationRequest(BaseModel):
 class ChatRequest(GenerationRequest):
     """`POST /v1/chat/completions`. Messages: see `flare.frontend.normalize_messages`."""
 
-    messages: list[Any]
+    messages: Messages
     max_completion_tokens: Count | None = None
     logprobs: bool | None = None
     top_logprobs: Alternatives | None = None
@@ -88,7 +137,7 @@ class ChatRequest(GenerationRequest):
 class CompletionRequest(GenerationRequest):
     """`POST /v1/completions`. `prompt`: a string, a list of token ids, or a list of either."""
 
-    prompt: Annotated[Any, WithJsonSchema({"type": ["string", "array"]})]
+    prompt: Annotated[Any, WithJsonSchema(_PROMPT_SCHEMA)]
     echo: bool | None = None
     logprobs: Alternatives | None = None
 
@@ -104,7 +153,7 @@ class TokenizeRequest(BaseModel):
 
     model: str | None = None
     prompt: str | None = None
-    messages: list[Any] | None = None
+    messages: Messages | None = None
     add_special_tokens: bool | None = None
     add_generation_prompt: bool | None = None
     return_token_strs: bool | None = None

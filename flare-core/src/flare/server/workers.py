@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
+from flare.errors import FlareError
 from flare.server.settings import ServerSettings
 
 P = ParamSpec("P")
@@ -23,6 +24,16 @@ class Workers:
         self._bulk = ThreadPoolExecutor(1, thread_name_prefix="flare-prepare-bulk")
 
     async def run(self, size: int, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """`work(*args)` on a thread, for a body of `size` bytes."""
+        """`work(*args)` on a thread, for a body of `size` bytes. Raises what it raises; of typed errors
+        without the way there, whose frames hold everything that was made for the request."""
         pool = self._small if size < self._bulk_bytes else self._bulk
-        return await asyncio.get_running_loop().run_in_executor(pool, lambda: work(*args, **kwargs))
+
+        def call() -> R:
+            try:
+                return work(*args, **kwargs)
+            except FlareError as error:
+                # Freed here and not on the event loop, where millions of tokens would take a while.
+                error.__traceback__ = error.__cause__ = error.__context__ = None
+                raise
+
+        return await asyncio.get_running_loop().run_in_executor(pool, call)

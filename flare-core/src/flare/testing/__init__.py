@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from flare.testing.prompt_bytes import CONVERSATIONS, check_prompts
     from flare.testing.recipe_check import check_recipe
     from flare.testing.retained import check_retained
-    from flare.testing.tiny_core import TINY_CAPACITIES, round_trip
     from flare.testing.tiny_checkpoint import TINY_VOCABULARY, load_reference, write_tiny_checkpoint
+    from flare.testing.tiny_core import TINY_CAPACITIES, round_trip
 
 _HOME = {
     "CONVERSATIONS": "flare.testing.prompt_bytes",

@@ -9,21 +9,15 @@ from types import ModuleType
 from flare.contract import DType
 from flare.recipes import RecipeDescriptor, load_recipe
 from flare.testing.failure import blaming
-from flare.testing.recipe_metadata import (
-    check_entry_points,
-    check_light_import,
-    check_sampling,
-    descriptors_of,
-    light_module,
-)
+from flare.testing.recipe_metadata import check_installed, check_sampling, module_of
 from flare.testing.recipe_model import check_model
 
 
 def check_recipe(target: RecipeDescriptor | ModuleType | str, *, dtype: DType = DType.F32) -> None:
     """Check an installed recipe package, given its light module, the module's name, or one descriptor.
 
-    * entry points: one of the group `flare.recipes` per model, naming the light module; extras that exist.
-    * light import: the module and its hooks import neither torch nor Transformers (in a fresh process).
+    * recipe package: an entry point of the group `flare.recipes` for every model and none else, extras that
+      exist, and a light module that imports neither torch nor Transformers (tried in a fresh process).
     * sampling defaults: a source, a date, defaults inside their own ranges.
     * meta device: the model is built without allocating weights.
     * tensor map: every model tensor is made of checkpoint tensors that exist and fit, and every checkpoint
@@ -34,10 +28,8 @@ def check_recipe(target: RecipeDescriptor | ModuleType | str, *, dtype: DType = 
 
     Raises AssertionError `part: problem` for the first of these that fails.
     """
-    module = light_module(target)
-    descriptors = (target,) if isinstance(target, RecipeDescriptor) else descriptors_of(module)
-    check_entry_points(module, descriptors_of(module))
-    check_light_import(module)
+    found = check_installed(module_of(target))
+    descriptors = (target,) if isinstance(target, RecipeDescriptor) else found
     for descriptor in descriptors:
         with blaming("descriptor"):
             recipe = load_recipe(descriptor)

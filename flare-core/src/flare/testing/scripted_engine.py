@@ -53,6 +53,7 @@ class ScriptedEngine:
     def __init__(self, script: Callable[[Submit], Script], context: int = 256, concurrency: int = 4) -> None:
         self.script = script
         self.counters = Counters()
+        self.restarts = 0
         self.ready: Ready | None = Ready(
             context=context, concurrency=concurrency, ledger={}, ready_seconds=0.0
         )
