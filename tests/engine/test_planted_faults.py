@@ -9,19 +9,31 @@ from flare.cache.slots import SlotPool
 from flare.contract import ValueSource
 from flare.engine import packing
 from flare.errors import ExecutionError
+from flare.scheduler import Settings
 from flare.testing.hash_model import HashModel
 
 MODEL = HashModel(context=40, page_tokens=4, pages=21)
 
 
 def serve() -> None:
+    """Without checkpoints requests leave under frames in flight; with them they wait for their snapshot."""
+    for prefix_caching in (False, True):
+        serve_once(Settings(prefix_caching=prefix_caching))
+
+
+def serve_once(settings: Settings) -> None:
     """Short and long prompts, a cancelled stream, more requests than slots, two frames in flight."""
-    harness = Harness(MODEL, delay_s=lambda frame, program: 2e-4)
+    harness = Harness(MODEL, delay_s=lambda frame, program: 2e-4, settings=settings)
     try:
         for index in range(8):
-            harness.submit(request(f"r{index}", tuple(range(1 + index, 4 + 4 * index)), 7, seed=index))
+            harness.submit(
+                request(
+                    f"r{index}", tuple(range(1 + index, 4 + 4 * index)), 28 if index == 1 else 7, seed=index
+                )
+            )
         while not (harness.output("r1") and "r1" in {live.id for live in harness.in_flight()}):
             harness.engine.step()
+            assert harness.end("r1") is None
         harness.engine.cancel("r1")
         harness.run()
         harness.check()

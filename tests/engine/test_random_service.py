@@ -97,5 +97,7 @@ class RandomService(RuleBasedStateMachine):
                 self.harness.close()
 
 
-RandomService.TestCase.settings = settings(max_examples=int(__import__("os").environ.get("N","120")), stateful_step_count=30, deadline=None)
+RandomService.TestCase.settings = settings(
+    max_examples=int(__import__("os").environ.get("N", "120")), stateful_step_count=30, deadline=None
+)
 TestRandomService = RandomService.TestCase

@@ -53,7 +53,9 @@ class Log:
 
 
 def scheduler(model: HashModel | None = None, max_frames: int = 1, **settings) -> tuple[Scheduler, Log]:
+    """A scheduler without checkpoints, which have their own tests."""
     log = Log()
+    settings = {"prefix_caching": False, **settings}
     contract = (model or HashModel()).build().contract
     return Scheduler(contract, log, Settings(**settings), max_frames), log
 
@@ -66,11 +68,11 @@ def answer(plan: Plan, token: int = 9, **changes) -> list[LaneRecord]:
     for lane in plan.lanes:
         request = lane.request
         tokens = [token] if lane.sample else []
-        generated = request.generated + len(tokens)
+        generated = request.generated - request.before + len(tokens)
         finished = FinishCode.LIVE
         if tokens and token in request.stop_tokens:
             finished = FinishCode.STOP_TOKEN
-        elif generated >= request.max_tokens:
+        elif generated >= request.max_tokens - request.before:
             finished = FinishCode.LENGTH
         records.append(
             LaneRecord(
@@ -168,18 +170,26 @@ def test_the_smallest_sufficient_decode_program_is_used():
     assert {"decode_1", "decode_2", "decode_4"} == {name for name in names if name.startswith("decode")}
 
 
-def test_two_frames_queue_a_whole_request_behind_itself():
+def started(s: Scheduler, count: int = 2) -> list[Plan]:
+    """Complete start and prefill, then plan `count` decode steps behind each other."""
+    for _ in range(2):
+        plan = s.plan()
+        s.complete(plan, answer(plan), 0.0)
+    return [s.plan() for _ in range(count)]
+
+
+def test_only_decode_steps_are_queued_behind_each_other():
     s, _ = scheduler(max_frames=2)
     s.submit(Spec("a", max_tokens=3))
-    start, prefill = s.plan(), s.plan()
-    assert (trace(start), trace(prefill)) == (("start", "a"), ("prefill_4", "a"))
-    assert s.plan() is None
+    start = s.plan()
+    assert (trace(start), s.plan()) == (("start", "a"), None)
     s.complete(start, [], 0.0)
-    first = s.plan()
-    assert trace(first) == ("decode_1", "a")
+    prefill = s.plan()
+    assert (trace(prefill), s.plan()) == (("prefill_4", "a"), None)
     s.complete(prefill, answer(prefill), 0.0)
-    second = s.plan()
+    first, second = s.plan(), s.plan()
     assert second.lanes[0].consumed == 4
+    assert s.plan() is None
     s.complete(first, answer(first), 0.0)
     assert s.plan() is None  # three tokens are drawn or on their way: nothing is submitted in vain
     assert s.in_flight == 1
@@ -196,11 +206,9 @@ def test_host_fed_tokens_allow_one_frame():
 
 def test_a_stop_in_flight_keeps_blocks_until_the_next_frame_is_done():
     s, log = scheduler(max_frames=2)
-    s.submit(Spec("a", stop_token_ids=(9,), max_tokens=9))
-    start, prefill = s.plan(), s.plan()
-    s.complete(start, [], 0.0)
-    ahead = s.plan()
-    s.complete(prefill, answer(prefill), 0.0)
+    s.submit(Spec("a", stop_token_ids=(8,), max_tokens=9))
+    last, ahead = started(s)
+    s.complete(last, answer(last, token=8), 0.0)
     assert log.lines[-1] == ("finished", "a", "stop")
     assert (s.running, s.slots.free) == (0, 3)
     silent = answer(ahead, tokens=[], finished=FinishCode.STOP_TOKEN)
@@ -211,11 +219,9 @@ def test_a_stop_in_flight_keeps_blocks_until_the_next_frame_is_done():
 
 def test_a_token_after_the_device_had_finished_is_an_error():
     s, _ = scheduler(max_frames=2)
-    s.submit(Spec("a", stop_token_ids=(9,), max_tokens=9))
-    start, prefill = s.plan(), s.plan()
-    s.complete(start, [], 0.0)
-    ahead = s.plan()
-    s.complete(prefill, answer(prefill), 0.0)
+    s.submit(Spec("a", stop_token_ids=(8,), max_tokens=9))
+    last, ahead = started(s)
+    s.complete(last, answer(last, token=8), 0.0)
     with pytest.raises(ExecutionError, match="after the slot had finished"):
         s.complete(ahead, answer(ahead), 0.0)
 
@@ -223,13 +229,13 @@ def test_a_token_after_the_device_had_finished_is_an_error():
 def test_tokens_of_a_cancelled_request_are_dropped():
     s, log = scheduler(max_frames=2)
     s.submit(Spec("a"))
-    start, prefill = s.plan(), s.plan()
+    first, second = started(s)
     assert s.cancel("a")
     assert not s.cancel("a")
     assert log.lines[-1] == ("finished", "a", "cancelled")
     assert s.slots.free == 3
-    s.complete(start, [], 0.0)
-    s.complete(prefill, answer(prefill), 0.0)
+    s.complete(first, answer(first), 0.0)
+    s.complete(second, answer(second), 0.0)
     assert log.lines[-1] == ("finished", "a", "cancelled")
     assert s.slots.free == 4
     assert s.plan() is None
@@ -252,13 +258,13 @@ def test_a_rejected_record_changes_nothing():
         s.complete(plan, [], 0.0)
 
 
-def test_reservations_hold_prompt_and_output():
+def test_reservations_hold_the_prompt_and_a_page_and_grow_a_page_ahead():
     # 16 pages of 4 tokens, one of them null.
     s, log = scheduler(HashModel(context=40, pages=16))
-    s.submit(Spec("a", prompt=(1,) * 21, max_tokens=16))  # 37 tokens: 10 pages
-    assert s.pages.free == 5
-    s.submit(Spec("b", prompt=(1,) * 10, max_tokens=11))  # 21 tokens: 6 pages
-    s.submit(Spec("c", prompt=(1,) * 10, max_tokens=10))  # 20 tokens: 5 pages
+    s.submit(Spec("a", prompt=(1,) * 21, max_tokens=16))  # 6 pages and one
+    assert s.pages.free == 8
+    s.submit(Spec("b", prompt=(1,) * 30, max_tokens=4))  # 8 pages and one
+    s.submit(Spec("c", prompt=(1,) * 10, max_tokens=2))  # 3 pages: what it can need at most
     assert [line for line in log.lines if line[0] == "admitted"] == [("admitted", "a"), ("admitted", "c")]
     run(s)
     assert ("finished", "b", "length") in log.lines
@@ -307,7 +313,7 @@ def test_the_waiting_queue_is_bounded_and_cancelling_makes_room():
 def test_a_large_request_is_not_starved_by_a_stream_of_small_ones():
     s, log = scheduler(HashModel(context=40, pages=12), max_passes=3)
     s.submit(Spec("first", prompt=(1,) * 4, max_tokens=4))
-    s.submit(Spec("large", prompt=(1,) * 20, max_tokens=20))
+    s.submit(Spec("large", prompt=(1,) * 36, max_tokens=4))
     count = 0
     while ("admitted", "large") not in log.lines:
         count += 1

@@ -1,5 +1,5 @@
-"""Pages, rows and slots, and the checkpoints that share them: who holds a block, and until when the device may
-still touch it; which prefixes can be continued from."""
+"""Pages, rows and slots, and the checkpoints that share them: who holds a block, and until when the device
+may still touch it; which prefixes can be continued from."""
 
 from flare.cache.checkpoint import Checkpoint, SnapshotStorage
 from flare.cache.identity import Conditioning, PrefixIdentity

@@ -110,7 +110,9 @@ class Engine:
     @property
     def idle(self) -> bool:
         """Whether no request is live and no program is in flight."""
-        return not (self.scheduler.running or self.scheduler.waiting or self.scheduler.leaving or self._in_flight)
+        return not (
+            self.scheduler.running or self.scheduler.waiting or self.scheduler.leaving or self._in_flight
+        )
 
     def submit(self, request: Submit) -> None:
         """Take a request; answers `Admitted` (now or later) or `Rejected`."""

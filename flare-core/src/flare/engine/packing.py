@@ -63,7 +63,7 @@ def _page_updates(view: View, plan: Plan) -> None:
 
 
 def _transfer(value: Callable[[Transfer], int]) -> Packer:
-    """A packer of one index of a state transfer. A request that starts copies the null row, which is empty."""
+    """A packer of one index of a state transfer. A starting request copies the null row, which is empty."""
     start = Transfer(source_row=NULL_ROW, destination_row=-1)
 
     def pack(view: View, plan: Plan) -> None:

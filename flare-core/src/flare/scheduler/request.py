@@ -57,8 +57,8 @@ class Request:
     and `drawn` run ahead: they count tokens of submitted programs. `confirmed` (consumed tokens), `generated`
     and `last_token` follow validated completions. `max_tokens` is already bounded by the context.
 
-    `pages` are physical pages in token order; the first `shared` belong to the chain of `base`, the checkpoint
-    it continues from. `cached_tokens` were restored when it was first admitted.
+    `pages` are physical pages in token order; the first `shared` belong to the chain of `base`, the
+    checkpoint it continues from. `cached_tokens` were restored when it was first admitted.
     """
 
     __slots__ = (

@@ -1,14 +1,15 @@
 """The scheduler: who runs next, on which program, and what a completed program means.
 
-Life of a request: waiting -> (slot and pages reserved) prefilling -> decoding -> leaving -> ended. Its `start`
-program goes first, then `restore` when a checkpoint of its history exists, then prefill chunks of what remains
-(the last one draws the first token; with nothing remaining `resume` draws it), then decode batches. A
-preempted request leaves like one that ended, and waits again in front of the queue.
+Life of a request: waiting -> (slot and pages reserved) prefilling -> decoding -> leaving -> ended. Its
+`start` program goes first, then `restore` when a checkpoint of its history exists, then prefill chunks of
+what remains (the last one draws the first token; with nothing remaining `resume` draws it), then decode
+batches. A preempted request leaves like one that ended, and waits again in front of the queue.
 
 Order of work: snapshots that are due, one at a time; then, when some streams decode and some history is
 unfinished, decode batches and single prefill chunks alternate; a chunk is small enough that both together
-stay within the inter-token budget. Histories are prefilled one after the other in admission order. Only decode
-batches are queued behind each other: everything else runs alone, so that what it reads and writes is exact.
+stay within the inter-token budget. Histories are prefilled one after the other in admission order. Only
+decode batches are queued behind each other: everything else runs alone, so that what it reads and writes is
+exact.
 
 Pages: a request reserves its history and one page, and grows a page ahead. When a decoder has no page to
 write to, the newest decoder is preempted, and nobody is admitted until the others got theirs. The last one
@@ -290,7 +291,9 @@ class Scheduler:
         end = next((cut for cut in request.endpoints if cut > request.consumed), request.input_length)
         program = self._cover.next(end - request.consumed, limit_us)
         length = min(end - request.consumed, program.tokens)
-        lane = Lane(request, request.consumed, length, sample=request.consumed + length == request.input_length)
+        lane = Lane(
+            request, request.consumed, length, sample=request.consumed + length == request.input_length
+        )
         request.consumed += length
         request.capture_due = request.consumed in request.endpoints
         if lane.sample:

@@ -1,13 +1,62 @@
-"""What the hash model must say, computed without pages, rows, slots or programs."""
+"""What the hash model must say, computed from the tokens alone: no pages, rows, rings, slots or programs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from flare.device.sim_ops import counted, drawn_token, mix, signed
+from flare.device.sim_ops import mix
 from flare.engine.packing import continued_seed
 
 _MASK = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class HashShape:
+    """Extents of the hash model's state, in tokens: `group` per grouped entry and `overlap` before each,
+    sliding `window`, convolution `taps`, token `history`."""
+
+    group: int = 4
+    overlap: int = 2
+    window: int = 5
+    taps: int = 3
+    history: int = 3
+
+
+class History:
+    """Tokens, everything that was ever derived from each of them, and the hidden after the last."""
+
+    def __init__(self, shape: HashShape) -> None:
+        self.shape = shape
+        self.tokens = [-1] * shape.history
+        self.entries: list[int] = []
+        self.inputs = [(0, 0)] * shape.taps
+        self.pages = self.groups = self.recurrent = 0
+
+    def append(self, token: int) -> None:
+        shape, place = self.shape, len(self.entries)
+        entry = mix(token * 0x10001 + place)
+        self.entries.append(entry)
+        self.tokens.append(token)
+        self.inputs.append((entry ^ 0x8CB92BA72F3D8DD7, entry ^ 0x8CB92BA72F3D8DD8))
+        self.pages += entry * (mix(place) | 1)
+        if (place + 1) % shape.group == 0:
+            self.groups += mix(self._opened(place + 1 - shape.group)) * (mix(place // shape.group) | 1)
+        self.window = sum(entry ^ 0x2545F4914F6CDD1D for entry in self.entries[-shape.window :])
+        taps = self.inputs[-shape.taps :]
+        self.conv = _fold([first for first, _ in taps] + [second for _, second in taps])
+        self.gram = _fold(self.tokens[-shape.history :])
+        self.recurrent = mix(self.recurrent + self.window + 3 * self.conv + 5 * self.gram)
+
+    def hidden(self) -> int:
+        count = len(self.entries)
+        counters = count, sum(self.tokens[self.shape.history :])
+        opened = self._opened(count - count % self.shape.group)
+        rows = _fold([opened, self.window, self.conv, self.gram, self.recurrent, *counters])
+        return mix(self.pages * 0xAF251AF3B0F025B5 + self.groups * 0xC6BC279692B5C323 + rows)
+
+    def _opened(self, start: int) -> int:
+        return _fold([e ^ 0x9FB21C651E98DF25 for e in self.entries[max(start - self.shape.overlap, 0) :]])
 
 
 def oracle(
@@ -18,26 +67,31 @@ def oracle(
     min_tokens: int = 0,
     vocab_size: int = 97,
     preempted: Sequence[int] = (),
+    shape: HashShape = HashShape(),
 ) -> list[int]:
     """The output of one request. `max_tokens` is bounded by the context already. It was preempted after
     each number of output tokens in `preempted`: its draws went on under another seed."""
-    counts = sum(counted(token, output=False) for token in prompt)
+    history = History(shape)
+    for token in prompt:
+        history.append(token)
+    counts = sum(mix(token) for token in prompt)
     key, start = seed, 0
     output: list[int] = []
-    total = state = count = 0
-    pending = list(prompt)
     while True:
-        for token in pending:
-            total += mix(mix(token * 0x10001 + count) ^ count)
-            state, count = mix(state ^ token), count + 1
-        hidden = mix((total ^ state ^ mix(count)) & _MASK)
         if len(output) in preempted:
             key, start = continued_seed(seed, len(output)), len(output)
-        barred = set(stops) if len(output) < min_tokens else set()
-        draw = len(output) - start
-        token = drawn_token(hidden, signed(counts), signed(key), draw, barred, vocab_size)
-        counts += counted(token, output=True)
+        token = mix(history.hidden() ^ mix((counts ^ key) & _MASK) ^ mix(len(output) - start)) % vocab_size
+        while token in stops and len(output) < min_tokens:
+            token = (token + 1) % vocab_size
         output.append(token)
         if token in stops or len(output) >= max_tokens:
             return output
-        pending = [token]
+        history.append(token)
+        counts += mix(token ^ 0x5851F42D4C957F2D)
+
+
+def _fold(values: Sequence[int]) -> int:
+    folded = 0
+    for value in values:
+        folded = (folded * 0xD1342543DE82EF95 + value) & _MASK
+    return folded
