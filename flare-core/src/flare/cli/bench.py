@@ -42,7 +42,7 @@ def bench(
         str | None, typer.Argument(help="Address of any OpenAI-compatible server, or a core file to serve.")
     ] = None,
     scenario: Annotated[
-        list[Scenario] | None, typer.Option(help="Measure this one; may be repeated. Default: all.")
+        list[Scenario] | None, typer.Option(help="Measure this one; may be repeated.", show_default="all")
     ] = None,
     requests: Annotated[int, typer.Option(min=1, help="Most repetitions of a case.")] = 5,
     duration: Annotated[
@@ -50,21 +50,28 @@ def bench(
     ] = 15.0,
     prompt_tokens: Annotated[
         list[int] | None,
-        typer.Option(min=1, help="Prompt length of cold; may be repeated. The longest: mixed."),
+        typer.Option(
+            min=1,
+            help="Prompt length of cold; may be repeated. The longest is the long prompt of mixed.",
+            show_default="128, 512, 1024",
+        ),
     ] = None,
     concurrency: Annotated[
-        list[int] | None, typer.Option(min=1, help="Streams of decode at once; may be repeated.")
+        list[int] | None,
+        typer.Option(min=1, help="Streams of decode at once; may be repeated.", show_default="1, 2, 4"),
     ] = None,
-    output_tokens: Annotated[int, typer.Option(min=2, help="Output of a decoding stream.")] = 64,
-    prefix_tokens: Annotated[int, typer.Option(min=1, help="First turn, prefix, repeated prompt.")] = 512,
-    turns: Annotated[int, typer.Option(min=1, help="Turns of the conversation of append.")] = 4,
-    append_tokens: Annotated[int, typer.Option(min=1, help="Tokens of a tool result or a branch.")] = 128,
-    branches: Annotated[int, typer.Option(min=1, help="Continuations of a prefix.")] = 4,
+    output_tokens: Annotated[int, typer.Option(min=2, help="Output of a stream of decode.")] = 64,
+    prefix_tokens: Annotated[
+        int, typer.Option(min=1, help="First turn of append, prefix of branch, prompt of repeat.")
+    ] = 512,
+    turns: Annotated[int, typer.Option(min=1, help="Turns of append.")] = 4,
+    append_tokens: Annotated[int, typer.Option(min=1, help="What a turn of append or a branch adds.")] = 128,
+    branches: Annotated[int, typer.Option(min=1, help="Continuations of branch.")] = 4,
     endpoint: Annotated[Api, typer.Option(help="API that carries the prompts.")] = Api.CHAT,
     body: Annotated[
         str | None, typer.Option(help="JSON object merged into every request; null removes a field.")
     ] = None,
-    model: Annotated[str | None, typer.Option(help="Model name; default: the server's first.")] = None,
+    model: Annotated[str | None, typer.Option(help="Model name.", show_default="the first")] = None,
     api_key: Annotated[str | None, typer.Option(help="Sent as a bearer token.")] = None,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds of silence that fail a request.")] = 120.0,
     start: Annotated[
@@ -73,7 +80,7 @@ def bench(
     ready_path: Annotated[
         str, typer.Option(help="With --start: answers 200 when the server is ready.")
     ] = "/health",
-    label: Annotated[str | None, typer.Option(help="Name in tables; default: the model's.")] = None,
+    label: Annotated[str | None, typer.Option(help="Name in tables.", show_default="the model's")] = None,
     version: Annotated[
         list[str] | None, typer.Option(help="NAME=VERSION to record; may be repeated.")
     ] = None,

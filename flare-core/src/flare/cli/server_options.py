@@ -82,7 +82,8 @@ RequestTimeoutOption = Annotated[
         "--request-timeout",
         min=0.001,
         envvar="FLARE_REQUEST_TIMEOUT",
-        help="Seconds that a request may take in all; default: as long as it runs.",
+        help="Seconds that a request may take in all.",
+        show_default="no limit",
     ),
 ]
 IoTimeoutOption = Annotated[
@@ -99,7 +100,10 @@ LogFormatOption = Annotated[
     typer.Option("--log-format", envvar="FLARE_LOG_FORMAT", help="Log lines for people or as JSON."),
 ]
 LogLevelOption = Annotated[
-    LogLevel, typer.Option("--log-level", envvar="FLARE_LOG_LEVEL", help="Least important lines to log.")
+    LogLevel,
+    typer.Option(
+        "--log-level", envvar="FLARE_LOG_LEVEL", help="Least important lines to log; info has every request."
+    ),
 ]
 
 

@@ -19,7 +19,7 @@ def verify(
         bool, typer.Option("--json", help="Print the checks and their numbers as JSON.")
     ] = False,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Compute threads of a CPU core; default: all cores.")
+        int | None, typer.Option(min=1, help="Compute threads of a CPU core.", show_default="all cores")
     ] = None,
 ) -> None:
     """Check a core: file, identity, checksums, references, load, and the answer recorded at preparation."""

@@ -16,7 +16,7 @@ from flare.frontend import TextOutput
 
 FinishReason = Literal["stop", "length"]
 
-_TOKENS_AT_ONCE = 64  # a reader that fell behind gets thousands in one event; other streams go on meanwhile
+_TOKENS_AT_ONCE = 32  # a reader that fell behind gets thousands in one event; other streams go on meanwhile
 
 
 class ChoiceMeter(Protocol):

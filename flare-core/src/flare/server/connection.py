@@ -169,8 +169,7 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
             return
         self._observer.refused(record)
         self.transport.write(_response(error, record.id))
-        if self.transport.can_write_eof():
-            self.transport.write_eof()
+        self.transport.write_eof()
         self.loop.call_later(_LINGER_SECONDS, self.transport.close)
 
     def _record(self, error: HTTPError) -> RequestRecord:

@@ -18,6 +18,7 @@ from flare.server.group import Group
 from flare.server.jobs import Job
 from flare.server.record import RequestRecord
 
+_WRITTEN_AT_ONCE = 16 << 10  # bytes of a stream
 _ENCODED_AT_ONCE = 2000  # log-probabilities; more are encoded on a thread
 
 
@@ -76,9 +77,14 @@ class EventStream(Response):
         """ASGI."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         last = b""
+        written = 0
         try:
             async for data in self._events:
                 await send({"type": "http.response.body", "body": data, "more_body": True})
+                # Behind a reader that fell back there is always more: others get their turn.
+                if (written := written + len(data)) > _WRITTEN_AT_ONCE:
+                    written = 0
+                    await asyncio.sleep(0)
         except Exception as error:
             note_failure(self._record, error)
             last = error_event(error)
