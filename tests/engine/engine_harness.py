@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 
 from flare.contract import Record, Region
 from flare.device.sim import SimDevice, SimOptions
@@ -13,6 +13,8 @@ from flare.scheduler import Request, Settings
 from flare.testing.hash_model import HashModel
 from flare.testing.hash_oracle import oracle
 from flare.testing.image import CoreImage
+
+_oracle = lru_cache(maxsize=256)(oracle)
 
 
 @cache
@@ -102,14 +104,15 @@ class Harness:
 
     def expected(self, name: str) -> list[int]:
         submit = self.requests[name]
-        return oracle(
+        return _oracle(
             submit.prompt,
             submit.sampling.seed,
             min(submit.max_tokens, self.model.context - len(submit.prompt)),
             submit.stop_token_ids,
             submit.min_tokens,
             self.model.vocab_size,
-            self.preempted.get(name, ()),
+            tuple(self.preempted.get(name, ())),
+            self.model.shape,
         )
 
     def check(self) -> None:

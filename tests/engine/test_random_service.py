@@ -7,15 +7,30 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from flare.scheduler import Settings
 from flare.testing.hash_model import HashModel
+from flare.testing.hash_oracle import HashShape
 
 VOCABULARY = 23
 MODELS = [
     HashModel(context=40, page_tokens=4, pages=11, vocab_size=VOCABULARY),
     HashModel(context=40, page_tokens=4, pages=25, vocab_size=VOCABULARY),
     HashModel(context=40, page_tokens=4, vocab_size=VOCABULARY),
-    HashModel(context=37, page_tokens=5, pages=20, prefill_tokens=(3, 7), vocab_size=VOCABULARY),
+    HashModel(
+        context=37,
+        page_tokens=5,
+        pages=20,
+        prefill_tokens=(3, 7),
+        vocab_size=VOCABULARY,
+        shape=HashShape(group=5, overlap=0, window=1, taps=1, history=1),
+    ),
     HashModel(context=40, page_tokens=16, concurrency=2, decode_lanes=(2,), vocab_size=VOCABULARY),
-    HashModel(context=24, page_tokens=1, pages=50, prefill_tokens=(5,), vocab_size=VOCABULARY),
+    HashModel(
+        context=24,
+        page_tokens=1,
+        pages=50,
+        prefill_tokens=(5,),
+        vocab_size=VOCABULARY,
+        shape=HashShape(group=1, overlap=3, window=9),
+    ),
     HashModel(context=40, page_tokens=4, vocab_size=VOCABULARY, host_fed=True),
 ]
 DELAYS_US = {"none": 0, "short": 60, "long": 400}

@@ -22,10 +22,12 @@ V = ValueSource
 
 
 def upload(device: SimDevice, name: str, **values) -> np.ndarray:
-    """Upload bytes by value name; everything else is zero."""
+    """Upload bytes by value name; everything else is zero, and no page is appended."""
     program = next(p for p in device.contract.programs if p.name == name)
     storage = np.zeros(program.upload_bytes, dtype=np.uint8)
     views = {binding.source.value: array_over(storage, binding.view) for binding in program.bindings}
+    if "page_updates" in views:
+        views["page_updates"].fill(-1)
     for source, value in values.items():
         views[source][: len(value)] = value
     return storage

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import flare.device.sim_sequence  # noqa: F401  registers its operators
 from flare.contract import OperatorList
 from flare.device.sim_memory import SimMemory
 from flare.device.sim_ops import OPERATORS

@@ -1,7 +1,7 @@
 """State of every kind on the sim device: eight schemes hold hashes of the history, and all are read back.
 
-Layouts are those that `flare.contract.geometry` derives. Fields of a sequence live in pages (`entries`,
-`groups`), in its first row (`window`, `open`, `history`), and in one row per verified input of it, its columns
+Layouts are those that `flare.contract.geometry` derives. A sequence keeps fields in pages (`entries`,
+`groups`), in its first row (`window`, `open`, `history`), and in one row per verified input, its columns
 (`recurrent`, `conv`, `counter`, `hidden`), of which one is live. Without speculation the first row is the
 only column. Arithmetic is modulo 2^64.
 """

@@ -1,22 +1,25 @@
 """The hash model: a core for the sim device whose next token is a hash of all of its state.
 
-Every kind of state holds hashes of the history: one entry per token in pages, a recurrent number, a counter
-and a saved hidden in the row, and a hash of the prompt with the request. A wrong page, row or slot, a stale
-read or an early reuse therefore changes the output, and `flare.testing.hash_oracle` knows the right one.
+Its state is of all eight kinds (`flare.device.sim_sequence`), each holds hashes of the history, and the
+request a count of it. A wrong page, row or slot, a dropped open group, a stale window, an early reuse or an
+off-by-one therefore changes the output, and `flare.testing.hash_oracle` knows the right one.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from flare.contract import (
     BufferSpec,
+    CacheScheme,
     Capacities,
+    ConvHistoryScheme,
     CounterScheme,
     DefaultSampling,
     DType,
     Frontend,
+    GroupedScheme,
     Identity,
     Initial,
     PagedScheme,
@@ -30,20 +33,16 @@ from flare.contract import (
     Region,
     SavedHiddenScheme,
     TemplateKind,
+    TokenHistoryScheme,
+    WindowScheme,
     page_geometry,
     row_geometry,
 )
 from flare.testing import hash_programs as programs
 from flare.testing.assembly import COMPLETION, UPLOAD, Assembly, place
+from flare.testing.hash_oracle import HashShape
 from flare.testing.hash_programs import HashState
 from flare.testing.image import CoreImage
-
-SCHEMES = (
-    PagedScheme(name="entries", dtype=DType.I64, shape=(1,)),
-    RecurrentScheme(name="recurrent", dtype=DType.I64, shape=(1,)),
-    CounterScheme(name="counter", dtype=DType.I64),
-    SavedHiddenScheme(name="hidden", dtype=DType.I64, shape=(1,)),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +60,35 @@ class HashModel:
     vocab_size: int = 97
     stop_token_ids: int = 4
     host_fed: bool = False
+    shape: HashShape = field(default_factory=HashShape)
+
+    @property
+    def schemes(self) -> tuple[CacheScheme, ...]:
+        """One cache scheme of each kind."""
+        shape, u64 = self.shape, DType.U64
+        return (
+            PagedScheme(name="entries", dtype=u64, shape=()),
+            GroupedScheme(
+                name="groups",
+                dtype=u64,
+                shape=(),
+                group=shape.group,
+                overlap=shape.overlap,
+                open_shape=(),
+                open_dtype=u64,
+            ),
+            WindowScheme(name="window", dtype=u64, shape=(), window=shape.window),
+            RecurrentScheme(name="recurrent", dtype=u64, shape=()),
+            ConvHistoryScheme(name="conv", dtype=u64, channels=2, taps=shape.taps),
+            TokenHistoryScheme(name="history", length=shape.history),
+            CounterScheme(name="counter", count=2),
+            SavedHiddenScheme(name="hidden", dtype=u64, shape=()),
+        )
 
     def build(self) -> CoreImage:
         """The core. Raises ValueError (pydantic) for impossible sizes."""
-        page, row = page_geometry(SCHEMES, self.page_tokens), row_geometry(SCHEMES)
+        schemes = self.schemes
+        page, row = page_geometry(schemes, self.page_tokens), row_geometry(schemes)
         per_request = -(-self.context // self.page_tokens)
         capacities = Capacities(
             concurrency=self.concurrency,
@@ -111,7 +135,7 @@ class HashModel:
                 model="hash model", recipe="none", recipe_version="0", checkpoint="none", created="never"
             ),
             capacities=capacities,
-            schemes=SCHEMES,
+            schemes=schemes,
             page=page,
             row=row,
             buffers=tuple(buffers),
@@ -122,9 +146,9 @@ class HashModel:
 
     def _slot_state(self, pages_per_request: int) -> list[tuple[str, DType, tuple[int, ...]]]:
         count, i32 = self.concurrency, DType.I32
-        single = ("pending", "consumed", "generated", "finished", "epochs", "min_tokens", "max_tokens")
+        counts = ("pending", "consumed", "columns", "generated", "min_tokens", "max_tokens")
         return [
-            *((name, i32, (count,)) for name in single),
+            *((name, i32, (count,)) for name in (*counts, "finished", "epochs")),
             *((name, DType.I64, (count,)) for name in ("seeds", "prompt_hashes")),
             ("stops", i32, (count, self.stop_token_ids)),
             ("tables", i32, (count, pages_per_request)),

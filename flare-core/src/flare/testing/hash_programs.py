@@ -16,6 +16,7 @@ from flare.contract import (
     ValueSource,
 )
 from flare.device.sim_ops import OPERATORS
+from flare.device.sim_sequence import Fields
 from flare.testing.assembly import Assembly
 
 V = ValueSource
@@ -40,33 +41,16 @@ class HashState:
         buffer = self.slots[name]
         return program.view(BufferView(buffer=buffer.name, dtype=buffer.dtype, shape=buffer.shape))
 
-    def pages(self, program: Assembly) -> Operand:
-        """Token entries of all pages, i64[P, page_tokens]."""
-        field = self.page.field("entries")
-        step = self.page.nbytes // field.dtype.itemsize
-        return program.view(
-            BufferView(
-                buffer="pages",
-                dtype=field.dtype,
-                shape=(self.capacities.pages, self.page.page_tokens),
-                offset=field.offset,
-                strides=(step, 1),
-            )
-        )
+    def fields(self, program: Assembly) -> list[Operand]:
+        """Every field of pages and rows, in the order of `flare.device.sim_sequence.Fields`."""
+        return [self.field(program, name) for name in Fields._fields]
 
-    def rows(self, program: Assembly, name: str) -> Operand:
-        """One number per row, i64[R]."""
-        field = self.row.field(name)
-        step = self.row.nbytes // field.dtype.itemsize
-        return program.view(
-            BufferView(
-                buffer="rows",
-                dtype=field.dtype,
-                shape=(self.capacities.rows,),
-                offset=field.offset,
-                strides=(step,),
-            )
-        )
+    def field(self, program: Assembly, name: str) -> Operand:
+        """One field of all pages [P, ...] or of all rows [R, ...]."""
+        if name in ("entries", "groups"):
+            return program.view(self.page.view("pages", name, self.capacities.pages, layer=0))
+        stored = {"open": "groups.open"}.get(name, name)
+        return program.view(self.row.view("rows", stored, self.capacities.rows, layer=0))
 
     def blocks(self, program: Assembly, buffer: str) -> Operand:
         """Whole pages or rows, u8[blocks, block bytes]."""
@@ -81,7 +65,8 @@ def start(state: HashState) -> Assembly:
     slot = p.value(V.LANE_SLOTS, i32, 1)
     row = p.value(V.LIVE_ROWS, i32, 1)
     p.call("sim::fill", state.blocks(p, "rows"), row, 0)
-    for name in ("consumed", "generated", "finished"):
+    p.call("sim::fill", state.field(p, "history"), row, -1)
+    for name in ("consumed", "generated", "finished", "columns"):
         p.call("sim::fill", state.slot(p, name), slot, 0)
     for name, source, dtype in (
         ("epochs", V.EPOCHS, i32),
@@ -148,6 +133,7 @@ def restore(state: HashState) -> Assembly:
     _copy(p, state)
     slots = p.value(V.LANE_SLOTS, i32, 1)
     p.call("sim::scatter", state.slot(p, "consumed"), slots, p.value(V.CONSUMED_COUNTS, i32, 1))
+    p.call("sim::fill", state.slot(p, "columns"), slots, 0)
     return p
 
 
@@ -164,14 +150,13 @@ def _consume(
     p: Assembly, state: HashState, tokens: Operand, query_start: Operand | None, slots: Operand, rows: Operand
 ) -> None:
     p.call(
-        "sim::consume",
+        "sim::advance",
         tokens,
         query_start,
         slots,
         rows,
-        *(state.slot(p, name) for name in ("finished", "tables", "consumed")),
-        state.pages(p),
-        *(state.rows(p, name) for name in ("recurrent", "counter", "hidden")),
+        *(state.slot(p, name) for name in ("finished", "tables", "consumed", "columns")),
+        *state.fields(p),
     )
 
 
@@ -186,7 +171,7 @@ def _draw(
         rows,
         sample,
         state.vocab_size,
-        state.rows(p, "hidden"),
+        state.field(p, "hidden"),
         state.slot(p, "consumed"),
         *(state.slot(p, name) for name in DRAW_STATE),
         *(state.slot(p, name) for name in ("generated", "finished", "pending")),
