@@ -71,7 +71,7 @@ def test_same_bytes_as_transformers(template: str, conversation: str) -> None:
 
     ours = ChatTemplate(template, {"bos_token": START, "eos_token": END})
 
-    assert ours.render(normalize_messages(messages)) == expected
+    assert ours.render(normalize_messages(messages)).text == expected
 
 
 @pytest.mark.parametrize("conversation", CONVERSATIONS)
@@ -88,7 +88,7 @@ def test_same_tokens_as_transformers(conversation: str) -> None:
 def test_strftime_now_gives_this_year() -> None:
     from datetime import datetime
 
-    rendered = ChatTemplate("{{ strftime_now('%Y') }}", {}).render([])
+    rendered = ChatTemplate("{{ strftime_now('%Y') }}", {}).render([]).text
 
     assert rendered in {str(datetime.now().year), str(datetime.now().year - 1)}
 

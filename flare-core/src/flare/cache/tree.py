@@ -24,6 +24,11 @@ class CacheCounts:
     thinned_for_pages: int = 0
     thinned_for_rows: int = 0
 
+    @property
+    def thinned(self) -> int:
+        """Interior checkpoints given up."""
+        return self.thinned_for_pages + self.thinned_for_rows
+
 
 @dataclass(slots=True)
 class CheckpointTree:
@@ -43,7 +48,8 @@ class CheckpointTree:
     _serial: int = 0
     _size: int = 0
     _held_pages: int = 0  # by every checkpoint
-    _kept_pages: int = 0  # complete pages of those that somebody continues from, and of their ancestors
+    _kept: int = 0  # checkpoints that somebody continues from, and their ancestors
+    _kept_pages: int = 0  # complete pages of those
 
     def __len__(self) -> int:
         return self._size
@@ -56,6 +62,11 @@ class CheckpointTree:
     def held_pages(self) -> int:
         """Pages that checkpoints hold."""
         return self._held_pages
+
+    @property
+    def removable(self) -> int:
+        """Checkpoints nobody continues from, directly or further on."""
+        return self._size - self._kept
 
     @property
     def removable_pages(self) -> int:
@@ -208,6 +219,7 @@ class CheckpointTree:
         parent = checkpoint.parent
         self._held_pages -= checkpoint.held_pages
         if checkpoint.holds:
+            self._kept -= 1
             self._kept_pages -= len(checkpoint.pages)
         self.release(checkpoint.storage, checkpoint.fence)
         checkpoint.removed = True
@@ -264,6 +276,7 @@ class CheckpointTree:
             node.holds += 1
             if node.holds > 1:
                 break
+            self._kept += 1
             self._kept_pages += len(node.pages)
 
     def _let_go(self, checkpoint: Checkpoint) -> None:
@@ -271,6 +284,7 @@ class CheckpointTree:
             node.holds -= 1
             if node.holds:
                 break
+            self._kept -= 1
             self._kept_pages -= len(node.pages)
 
 

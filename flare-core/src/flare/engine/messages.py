@@ -142,7 +142,11 @@ class LoadFailed(msgspec.Struct, frozen=True, kw_only=True, tag="load_failed"):
 
 
 class Stats(msgspec.Struct, frozen=True, kw_only=True, tag="stats"):
-    """A snapshot for health, metrics and leak checks."""
+    """A snapshot for health, metrics and leak checks.
+
+    Free pages and rows are those a request could get: unused, or held by checkpoints nobody continues from.
+    Counts run from the start of the engine process.
+    """
 
     running: int
     waiting: int
@@ -155,6 +159,19 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True, tag="stats"):
     # Medians over the last 512 decode steps, milliseconds: whole step period and program time alone.
     step_period_ms: float
     program_ms: float
+    # The prefix cache: what checkpoints hold, lookups at admission, and what became of checkpoints.
+    cached_pages: int = 0
+    checkpoints: int = 0
+    cache_queries: int = 0
+    cache_hits: int = 0
+    cache_query_tokens: int = 0
+    cache_hit_tokens: int = 0
+    checkpoints_published: int = 0
+    checkpoints_thinned: int = 0
+    checkpoints_evicted_for_pages: int = 0
+    checkpoints_evicted_for_rows: int = 0
+    captures_skipped: int = 0  # no storage, because too much was pinned
+    preemptions: int = 0
     # Of the engine process; 0 where the system does not say.
     resident_bytes: int = 0
     open_files: int = 0

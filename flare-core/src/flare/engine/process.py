@@ -119,6 +119,7 @@ def _serve(socket: zmq.Socket[bytes], options: argparse.Namespace) -> int:
             max_waiting=options.max_waiting,
             max_passes=options.max_passes,
             inter_token_ms=options.inter_token_ms,
+            prefix_caching=options.prefix_caching,
         )
         process = EngineProcess(socket, device, settings)
     except FlareError as error:
@@ -158,6 +159,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--max-waiting", type=int, default=defaults.max_waiting)
     parser.add_argument("--max-passes", type=int, default=defaults.max_passes)
     parser.add_argument("--inter-token-ms", type=float, default=defaults.inter_token_ms)
+    parser.add_argument("--no-prefix-caching", dest="prefix_caching", action="store_false")
     parser.add_argument("--loader", default=DEFAULT_LOADER, help="module:function that loads the core")
     parser.add_argument(
         "--started", type=float, default=time.monotonic(), help="monotonic time the front started this"

@@ -11,16 +11,18 @@ from flare.errors import CoreError, RequestError
 from flare.frontend.assets import FrontendAssets
 from flare.frontend.errors import ContextLengthError, UnsupportedError
 from flare.frontend.messages import normalize_messages
-from flare.frontend.template import ChatTemplate
+from flare.frontend.template import ChatTemplate, Rendered
 from flare.frontend.tokenizer import Tokenizer, TooManyTokens
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """Token ids, never empty, and the text they came from (None when they were given)."""
+    """Token ids, never empty, and the text they came from (None when they were given). `endpoints` are the
+    numbers of tokens at which complete messages end."""
 
     tokens: tuple[int, ...]
     text: str | None
+    endpoints: tuple[int, ...] = ()
 
 
 class Prompts:
@@ -45,11 +47,19 @@ class Prompts:
     def from_messages(self, messages: Sequence[Any], context: int | None = None) -> Prompt:
         """The prompt for the assistant's next message. Raises RequestError, UnsupportedError, and
         ContextLengthError for more than `context` tokens."""
-        return self._encoded(self.render(messages), context, "messages", leading=False)
+        rendered = self._rendered(messages)
+        try:
+            tokens, endpoints = self.tokenizer.encode_marked(rendered.text, rendered.message_ends, context)
+        except TooManyTokens as error:
+            raise _too_long(error.count, context, "messages") from None
+        return _prompt(tokens, rendered.text, "messages", endpoints)
 
     def render(self, messages: Sequence[Any], generation_prompt: bool = True) -> str:
         """The text of `messages`, with the start of the assistant's next message unless told otherwise.
         Raises RequestError, UnsupportedError."""
+        return self._rendered(messages, generation_prompt).text
+
+    def _rendered(self, messages: Sequence[Any], generation_prompt: bool = True) -> Rendered:
         if self._template is None:
             raise UnsupportedError(
                 "this model has no chat template; use /v1/completions with a prompt", field="messages"
@@ -59,7 +69,11 @@ class Prompts:
     def from_text(self, text: str, context: int | None = None, where: str = "prompt") -> Prompt:
         """The prompt `text`, after the beginning-of-sequence token where the model wants one. Raises
         ContextLengthError for more than `context` tokens."""
-        return self._encoded(text, context, where, leading=True)
+        try:
+            tokens = self.tokenizer.encode_prompt(text, context)
+        except TooManyTokens as error:
+            raise _too_long(error.count, context, where) from None
+        return _prompt(tokens, text, where)
 
     def from_tokens(self, tokens: Sequence[int], where: str = "prompt") -> Prompt:
         """The prompt `tokens`, as they are. Raises RequestError for ids outside the vocabulary."""
@@ -74,23 +88,15 @@ class Prompts:
                     f"{where}[{index}] is {token}, not a token id below {self._vocab_size}", field=where
                 )
 
-    def _encoded(self, text: str, context: int | None, where: str, leading: bool) -> Prompt:
-        try:
-            tokens = (
-                self.tokenizer.encode_prompt(text, context)
-                if leading
-                else self.tokenizer.encode(text, context)
-            )
-        except TooManyTokens as error:
-            raise ContextLengthError(
-                f"the context length is {context} tokens; the prompt has {error.count} and leaves no room "
-                "for output",
-                field=where,
-            ) from None
-        return _prompt(tokens, text, where)
+
+def _too_long(count: int, context: int | None, where: str) -> ContextLengthError:
+    return ContextLengthError(
+        f"the context length is {context} tokens; the prompt has {count} and leaves no room for output",
+        field=where,
+    )
 
 
-def _prompt(tokens: Sequence[int], text: str | None, where: str) -> Prompt:
+def _prompt(tokens: Sequence[int], text: str | None, where: str, endpoints: tuple[int, ...] = ()) -> Prompt:
     if not tokens:
         raise RequestError(f"{where} is empty: there is no token to continue from", field=where)
-    return Prompt(tuple(tokens), text)
+    return Prompt(tuple(tokens), text, endpoints)

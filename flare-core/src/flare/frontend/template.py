@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -14,6 +15,15 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from flare.errors import CoreError, RequestError
+from flare.frontend.message_marks import render_marked, with_marks
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """A rendered conversation, and the lengths of its text at which complete messages end."""
+
+    text: str
+    message_ends: Sequence[int]
 
 
 class ChatTemplate:
@@ -26,7 +36,7 @@ class ChatTemplate:
 
     def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
         try:
-            self._template = _environment().from_string(source)
+            self._template = with_marks(_environment(), source)
         except jinja2.TemplateSyntaxError as error:
             raise CoreError(
                 f"the chat template cannot be compiled: line {error.lineno}: {error.message}",
@@ -34,19 +44,20 @@ class ChatTemplate:
             ) from None
         self._special_tokens = dict(special_tokens)
 
-    def render(self, messages: Sequence[Mapping[str, Any]], generation_prompt: bool = True) -> str:
+    def render(self, messages: Sequence[Mapping[str, Any]], generation_prompt: bool = True) -> Rendered:
         """The text of `messages`, with the start of the assistant's next one unless told otherwise.
 
         Raises RequestError when the template refuses the messages or fails on them.
         """
         try:
-            return self._template.render(
+            values = {
                 **self._special_tokens,
-                messages=messages,
-                tools=None,
-                documents=None,
-                add_generation_prompt=generation_prompt,
-            )
+                "messages": messages,
+                "tools": None,
+                "documents": None,
+                "add_generation_prompt": generation_prompt,
+            }
+            return Rendered(*render_marked(self._template, values))
         except Exception as error:  # a template is a program: it can raise anything, and the input is why
             raise RequestError(
                 f"the chat template does not take these messages: {error}", field="messages"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import tokenizers
 
 from flare.errors import CoreError
+from flare.frontend.cuts import exact_cuts
 
 
 _LONG = 1000  # tokens; decoding fewer takes less than switching threads
@@ -61,6 +62,17 @@ class Tokenizer:
             raise TooManyTokens(len(encoding))
         ids: list[int] = encoding.ids
         return ids
+
+    def encode_marked(
+        self, text: str, marks: Sequence[int], most: int | None = None
+    ) -> tuple[list[int], tuple[int, ...]]:
+        """`encode`, and the numbers of leading tokens that end exactly at the characters `marks`."""
+        if not marks:
+            return self.encode(text, most), ()
+        encoding = self._backend.encode_batch([text], add_special_tokens=False)[0]
+        if most is not None and len(encoding) > most:
+            raise TooManyTokens(len(encoding))
+        return encoding.ids, exact_cuts(encoding.offsets, marks)
 
     def encode_prompt(self, text: str, most: int | None = None) -> list[int]:
         """`encode`, after the beginning-of-sequence token where the model wants one."""

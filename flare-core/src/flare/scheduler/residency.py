@@ -3,11 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from flare.cache import Checkpoint, CheckpointTree, PagePool, RowPool, SlotPool, SnapshotStorage
 from flare.contract import PreparedContract, ProgramKind, ValueSource
 from flare.scheduler.plan import Capture
 from flare.scheduler.request import Request
+
+
+@dataclass(slots=True)
+class PrefixCounts:
+    """First admissions looked up, those that found something, and their tokens; captures without storage."""
+
+    queries: int = 0
+    hits: int = 0
+    query_tokens: int = 0
+    hit_tokens: int = 0
+    skipped: int = 0
+
+    def admitted(self, prompt_length: int, reused: int) -> None:
+        """A request was admitted for the first time with `reused` tokens restored."""
+        self.queries += 1
+        self.hits += reused > 0
+        self.query_tokens += prompt_length
+        self.hit_tokens += reused
 
 
 class Residency:
@@ -23,6 +42,7 @@ class Residency:
         self.slots = SlotPool(contract.capacities)
         self.rows = RowPool(contract.capacities)
         self.tree = CheckpointTree(self.pages, self.rows)
+        self.prefix = PrefixCounts()
         self.grows = _binds(contract, ProgramKind.DECODE, ValueSource.PAGE_UPDATES) and _binds(
             contract, ProgramKind.START, ValueSource.OUTPUT_LENGTH
         )
@@ -88,6 +108,7 @@ class Residency:
         tail = tokens % self.pages.page_tokens
         storage = self.tree.reserve(aligned=last or not tail)
         if storage is None:
+            self.prefix.skipped += 1
             return None
         if last and tail:
             # Nobody else will write it: the live tail page itself is kept.

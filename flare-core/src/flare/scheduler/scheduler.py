@@ -37,7 +37,7 @@ from flare.scheduler.plan import Capture, Lane, Plan, Transfer
 from flare.scheduler.queue import WaitingQueue
 from flare.scheduler.records import LaneRecord, check_records
 from flare.scheduler.request import Phase, Request, RequestSpec
-from flare.scheduler.residency import Residency
+from flare.scheduler.residency import PrefixCounts, Residency
 from flare.scheduler.settings import Settings
 
 
@@ -110,6 +110,11 @@ class Scheduler:
         return self.residency.tree
 
     @property
+    def prefix(self) -> PrefixCounts:
+        """What admissions found in the cache."""
+        return self.residency.prefix
+
+    @property
     def leaving(self) -> int:
         """Requests that were told their end, or preempted, and hold blocks until their last checkpoint."""
         return len(self._leaving)
@@ -126,8 +131,14 @@ class Scheduler:
 
     @property
     def free_rows(self) -> int:
-        """Continuation rows in nobody's use: of free slots, and of the snapshot pool."""
-        return self.slots.free * self._verification_width + self.rows.free
+        """Continuation rows a request could get: of free slots, and of the snapshot pool with what nobody
+        continues from."""
+        return self.slots.free * self._verification_width + self.rows.free + self.tree.removable
+
+    @property
+    def free_pages(self) -> int:
+        """Pages a request could get: free, or held by checkpoints that nobody continues from."""
+        return self.pages.free + self.tree.removable_pages
 
     @property
     def in_flight(self) -> int:
@@ -385,6 +396,7 @@ class Scheduler:
             )
             if not request.preemptions:
                 request.cached_tokens = reused
+                self.prefix.admitted(request.prompt_length, reused)
                 self._listener.admitted(request)
 
     def _reserve(self, request: Request) -> bool:

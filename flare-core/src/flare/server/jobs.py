@@ -153,6 +153,8 @@ class JobFactory:
                     min_tokens=request.min_tokens or 0,
                     stop_token_ids=stop_token_ids,
                     logprobs=logprobs,
+                    endpoints=prompt.endpoints,
+                    cache_salt=request.cache_salt or "",
                 )
                 output = TextOutput(
                     self.tokenizer, request.stop or (), stop_token_ids, request.min_tokens or 0

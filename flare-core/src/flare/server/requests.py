@@ -102,6 +102,7 @@ class GenerationRequest(BaseModel):
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     logit_bias: Annotated[dict[str, float] | None, WithJsonSchema(_BIAS_SCHEMA)] = None
+    cache_salt: Annotated[str, Field(min_length=1, max_length=256)] | None = None
 
     @field_validator("stop", mode="before")
     @classmethod
