@@ -26,7 +26,10 @@ SYSTEM_APART = (
     "{% for m in rest %}{% if m.role == 'user' %}U:{{ m.content | trim }};{% continue %}{% endif %}"
     "A:{{ m.content }};{% endfor %}A:"
 )
-COLLECTED = "{% set ns = namespace(out='') %}{% for m in messages %}{% set ns.out = ns.out + m.content %}{% endfor %}{{ ns.out }}"
+COLLECTED = (
+    "{% set ns = namespace(out='') %}{% for m in messages %}{% set ns.out = ns.out + m.content %}{% endfor %}"
+    "{{ ns.out }}"
+)
 
 
 def ends(template: str) -> tuple[str, list[int]]:

@@ -131,14 +131,29 @@ REQUEST_METRICS = (
     MetricRow("flare:http_requests_open", "gauge", "requests", (), "HTTP requests that have not ended."),
 )
 
+
+def _total(name: str, unit: str, help_text: str, alias: bool = False) -> MetricRow:
+    return MetricRow(f"flare:{name}_total", "counter", unit, _MODEL, help_text, alias)
+
+
 # Read from the engine when somebody asks. Absent while it loads, after it died, and when it does not answer.
 ENGINE_METRICS = (
     _gauge("num_requests_running", "choices", "Choices that hold their resources.", True),
     _gauge("num_requests_waiting", "choices", "Choices that wait for admission.", True),
     _gauge("kv_cache_usage_perc", "ratio", "Cache pages in use, 0 to 1.", True),
     _gauge("total_pages", "pages", "Cache pages."),
-    _gauge("free_pages", "pages", "Cache pages that are free."),
-    _gauge("free_rows", "rows", "Rows for saved state that are free."),
+    _gauge(
+        "free_pages", "pages", "Cache pages a request could get: unused, or cached and not continued from."
+    ),
+    _gauge("free_rows", "rows", "Rows of state a request could get, likewise."),
+    _gauge("cached_pages", "pages", "Cache pages that checkpoints hold."),
+    _gauge("checkpoints", "checkpoints", "Prefixes that can be continued from."),
+    _total("checkpoints_published", "checkpoints", "Checkpoints published."),
+    _total("checkpoints_thinned", "checkpoints", "Interior checkpoints given up; what follows them stays."),
+    _total("checkpoints_evicted_for_pages", "checkpoints", "Endpoints given up for want of pages."),
+    _total("checkpoints_evicted_for_rows", "checkpoints", "Endpoints given up for want of snapshot rows."),
+    _total("captures_skipped", "checkpoints", "Checkpoints not taken, because too much was in use."),
+    _total("num_preemptions", "preemptions", "Streams put back into the queue for want of pages.", True),
     _gauge("free_slots", "slots", "Request slots that are free."),
     _gauge(
         "step_period_seconds",
