@@ -50,6 +50,12 @@ class CapacityError(FlareError):
     code = "capacity"
 
 
+class CacheError(FlareError):
+    """A host or disk cache cannot be set up: no room, no permission, or in use by another process."""
+
+    code = "cache"
+
+
 class DeviceError(FlareError):
     """A device or one of its programs failed."""
 

@@ -7,12 +7,13 @@ host buffers until it is done.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flare.contract import PreparedContract
+from flare.contract import PreparedContract, Region
 
 Bytes = NDArray[np.uint8]
 
@@ -45,6 +46,18 @@ class Device(Protocol):
     def submit(self, program: str, upload: Bytes) -> Frame:
         """Run `program` after everything submitted before. `upload` holds its bindings' bytes
         (u8[program.upload_bytes]) and must not change until the frame is done."""
+
+    def read_blocks(self, region: Region, blocks: Sequence[int]) -> Bytes:
+        """A copy of pages or rows, u8[len(blocks), block bytes], in memory that the caller owns.
+
+        This and `write_blocks` may be called from another thread than the one that submits, beside programs
+        that run: the caller knows that none of those, running or submitted, writes blocks that are read or
+        touches blocks that are written. They return when the copy is complete, and programs submitted
+        afterwards see it.
+        """
+
+    def write_blocks(self, region: Region, blocks: Sequence[int], data: Bytes) -> None:
+        """Fill pages or rows from `data`, u8[len(blocks), block bytes]. See `read_blocks`."""
 
     def close(self) -> None:
         """Wait for submitted work and release all storage. Idempotent."""

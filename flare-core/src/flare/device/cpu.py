@@ -7,7 +7,7 @@ the core, one operator library; never model code.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from flare.contract import OperatorList, PreparedContract, Program, Region
 from flare.device.base import Bytes
+from flare.device.blocks import block_view
 from flare.device.cpu_memory import CpuMemory, TensorSource
 from flare.device.cpu_operators import OperatorTable, load_library
 from flare.device.cpu_program import CpuProgram
@@ -89,6 +90,14 @@ class CpuDevice:
             raise DeviceError(f"program {program} failed: {error}") from error
         elapsed = (time.perf_counter_ns() - started) / 1000
         return CpuFrame(self._completion[: spec.completion_bytes].copy(), elapsed)
+
+    def read_blocks(self, region: Region, blocks: Sequence[int]) -> Bytes:
+        """See `flare.device.base.Device`."""
+        return block_view(self.contract, region, self._memory.bytes)[list(blocks)]
+
+    def write_blocks(self, region: Region, blocks: Sequence[int], data: Bytes) -> None:
+        """See `flare.device.base.Device`."""
+        block_view(self.contract, region, self._memory.bytes)[list(blocks)] = data
 
     def probe(self, program: str, upload: Bytes) -> Mapping[str, torch.Tensor]:
         """Run `program` like `submit` and return copies of its named probes, for diagnostics and tests."""

@@ -26,6 +26,7 @@ from flare.contract import (
     Record,
     Region,
 )
+from flare.device.blocks import block_view
 from flare.device.sim_memory import SimMemory
 from flare.device.sim_program import SimProgram
 from flare.errors import CoreError, DeviceError
@@ -164,6 +165,14 @@ class SimDevice:
         self._outstanding.append(frame)
         self._queue.put(frame)
         return frame
+
+    def read_blocks(self, region: Region, blocks: Sequence[int]) -> Bytes:
+        """See `flare.device.base.Device`."""
+        return block_view(self.contract, region, self._memory.storage)[list(blocks)]
+
+    def write_blocks(self, region: Region, blocks: Sequence[int], data: Bytes) -> None:
+        """See `flare.device.base.Device`."""
+        block_view(self.contract, region, self._memory.storage)[list(blocks)] = data
 
     def poison(self, region: Region, block_bytes: int, blocks: Sequence[int]) -> None:
         """Overwrite freed blocks (pages or rows) of a region: a use after free changes every output."""

@@ -1,0 +1,34 @@
+"""Where checkpoints are kept besides the device: host memory and disk, behind one interface."""
+
+from flare.cache.stores.base import (
+    Entry,
+    Reading,
+    Source,
+    Store,
+    StoreCounts,
+    StoreFault,
+    describe,
+    prefix_name,
+)
+from flare.cache.stores.core import CoreState, core_state
+from flare.cache.stores.disk import DiskStore
+from flare.cache.stores.host import HostStore
+from flare.cache.stores.options import DEFAULT_DISK_BYTES, StoreOptions, open_stores
+
+__all__ = [
+    "DEFAULT_DISK_BYTES",
+    "CoreState",
+    "DiskStore",
+    "Entry",
+    "HostStore",
+    "Reading",
+    "Source",
+    "Store",
+    "StoreCounts",
+    "StoreFault",
+    "StoreOptions",
+    "core_state",
+    "describe",
+    "open_stores",
+    "prefix_name",
+]
