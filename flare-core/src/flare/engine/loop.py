@@ -24,9 +24,10 @@ from flare.engine.messages import (
 from flare.engine.packing import UploadPacker
 from flare.engine.process_usage import open_files, resident_bytes
 from flare.engine.records import CompletionReader
+from flare.engine.tiers import TierTransfers
 from flare.engine.timing import StepTimes
 from flare.errors import DeviceError, ExecutionError
-from flare.scheduler import LaneRecord, Plan, Refusal, Request, Scheduler, Settings
+from flare.scheduler import LaneRecord, Plan, Refusal, Request, Saving, Scheduler, Settings
 
 PLANNED_KINDS = (
     ProgramKind.START,
@@ -51,11 +52,13 @@ class Engine:
         emit: Callable[[Event], None],
         settings: Settings | None = None,
         clock: Callable[[], float] = time.perf_counter,
+        transfers: TierTransfers | None = None,
     ) -> None:
         contract = device.contract
         programs = [program for kind in PLANNED_KINDS for program in contract.of_kind(kind)]
         self.device = device
-        self.scheduler = Scheduler(contract, self, settings, device.max_frames)
+        self.scheduler = Scheduler(contract, self, settings, device.max_frames, transfers)
+        self._transfers = transfers
         self._emit = emit
         self._clock = clock
         self._packers = {p.name: UploadPacker(contract, p, device.max_frames) for p in programs}
@@ -75,6 +78,7 @@ class Engine:
         live request was told `Failed`, when a device or a record can no longer be trusted.
         """
         try:
+            self._end_transfers()
             while (plan := self.scheduler.plan()) is not None:
                 self._in_flight.append((plan, self._submit(plan)))
             if not self._in_flight:
@@ -84,6 +88,14 @@ class Engine:
         except (DeviceError, ExecutionError) as error:
             self._fail(error)
         return True
+
+    def _end_transfers(self) -> None:
+        if self._transfers is not None:
+            for end in self._transfers.ended():
+                if isinstance(end, Saving):
+                    self.scheduler.saved(end)
+                else:
+                    self.scheduler.restored(*end)
 
     def _submit(self, plan: Plan) -> Frame:
         name = plan.program.name
@@ -112,6 +124,13 @@ class Engine:
         """Whether no request is live and no program is in flight."""
         return not (
             self.scheduler.running or self.scheduler.waiting or self.scheduler.leaving or self._in_flight
+        )
+
+    @property
+    def saving(self) -> bool:
+        """Whether published checkpoints are still on their way to the tiers."""
+        return self._transfers is not None and (
+            self._transfers.writing or self.scheduler.write_back.waiting > 0
         )
 
     def submit(self, request: Submit) -> None:
@@ -166,6 +185,8 @@ class Engine:
 
     def close(self) -> None:
         """Wait for the device and release it."""
+        if self._transfers is not None:
+            self._transfers.close()
         self.device.close()
 
     def _reject(self, request: Submit, reason: RejectReason, message: str) -> None:

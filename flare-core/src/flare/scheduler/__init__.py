@@ -10,6 +10,7 @@ from flare.scheduler.records import LaneRecord
 from flare.scheduler.request import Phase, Request, RequestSpec
 from flare.scheduler.scheduler import Scheduler
 from flare.scheduler.settings import Settings
+from flare.scheduler.tiers import Saving, Stored, Ticket, Tiers
 
 __all__ = [
     "Capture",
@@ -21,7 +22,11 @@ __all__ = [
     "Refusal",
     "Request",
     "RequestSpec",
+    "Saving",
     "Scheduler",
     "Settings",
+    "Stored",
+    "Ticket",
+    "Tiers",
     "Transfer",
 ]

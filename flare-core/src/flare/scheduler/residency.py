@@ -116,8 +116,9 @@ class Residency:
             storage = SnapshotStorage(storage.row, page)
         return Capture(request, tokens, storage, last)
 
-    def publish(self, capture: Capture, frame: int) -> None:
-        """The snapshot of frame `frame` is complete: others may continue from it, and its request does."""
+    def publish(self, capture: Capture, frame: int) -> Checkpoint | None:
+        """The snapshot of frame `frame` is complete: others may continue from it, and its request does.
+        Returns it unless an equal one was there."""
         request, complete = capture.request, capture.tokens // self.pages.page_tokens
         checkpoint = self.tree.publish(
             request.identity,
@@ -131,6 +132,7 @@ class Residency:
             self.tree.pin(checkpoint)
             self._unpin(request)
             request.base, request.shared = checkpoint, complete
+        return checkpoint
 
     def abandon(self, capture: Capture, frame: int) -> None:
         """A snapshot that will not be published."""
@@ -147,15 +149,24 @@ class Residency:
             self.tree.unpin(request.base, request.last_frame)
             request.base = None
 
+    def could_continue(self, request: Request, tokens: int) -> bool:
+        """Whether the request could continue from a checkpoint of `tokens` tokens if it had all pages to
+        itself: the checkpoint's own tail page comes on top of the request's."""
+        return self._wanted(request) + (tokens % self.pages.page_tokens > 0) <= self.pages.total
+
+    def _wanted(self, request: Request) -> int:
+        """Pages of an admission, shared ones included."""
+        wanted = self.pages.pages_for(request.prompt_length + request.max_tokens)
+        if self.grows:
+            wanted = min(wanted, self.pages.pages_for(request.input_length) + 1)
+        return wanted
+
     def _take_pages(self, request: Request, base: Checkpoint | None) -> bool:
         shared: Sequence[int] = ()
         if base is not None:
             self.tree.pin(base)
             shared = base.chain()
-        wanted = self.pages.pages_for(request.prompt_length + request.max_tokens)
-        if self.grows:
-            wanted = min(wanted, self.pages.pages_for(request.input_length) + 1)
-        private = wanted - len(shared)
+        private = self._wanted(request) - len(shared)
         pages = self.pages.allocate(private) if self.tree.make_room(private) else None
         if pages is None:
             if base is not None:

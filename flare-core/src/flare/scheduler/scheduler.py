@@ -15,9 +15,12 @@ Pages: a request reserves its history and one page, and grows a page ahead. When
 write to, the newest decoder is preempted, and nobody is admitted until the others got theirs. The last one
 standing ends at its length.
 
-Progress: `plan()` returns None only when frames are in flight, or when nothing is admitted. With nothing
-admitted every block is free, about to be, or held by checkpoints that can be given up, and a request that
-passed `Limits` fits into empty pools.
+Tiers: a request whose history is longer in a tier behind the device waits in the queue until it is back
+(`flare.scheduler.restores`); published checkpoints are copied to the tiers (`flare.scheduler.write_back`).
+
+Progress: `plan()` returns None only when frames are in flight or transfers on their way, or when nothing is
+admitted. With nothing admitted every block is free, about to be, or held by checkpoints that can be given up,
+and a request that passed `Limits` fits into empty pools.
 """
 
 from __future__ import annotations
@@ -38,7 +41,10 @@ from flare.scheduler.queue import WaitingQueue
 from flare.scheduler.records import LaneRecord, check_records
 from flare.scheduler.request import Phase, Request, RequestSpec
 from flare.scheduler.residency import PrefixCounts, Residency
+from flare.scheduler.restores import Restores
 from flare.scheduler.settings import Settings
+from flare.scheduler.tiers import Saving, Ticket, Tiers
+from flare.scheduler.write_back import WriteBack
 
 
 class Scheduler:
@@ -54,6 +60,7 @@ class Scheduler:
         listener: Listener,
         settings: Settings | None = None,
         max_frames: int = 1,
+        tiers: Tiers | None = None,
     ) -> None:
         settings = settings or Settings()
         capacities = contract.capacities
@@ -77,6 +84,8 @@ class Scheduler:
         keeps = settings.prefix_caching and self._snapshot and self._restore
         snapshots = capacities.snapshot_rows if keeps else 0
         self._budget = capture_budget(snapshots, capacities.concurrency)
+        self.restores = Restores(self.residency, tiers)
+        self.write_back = WriteBack(self.tree, tiers)
         self._root = contract.identity.fingerprint.encode()
         self._waiting = WaitingQueue(settings.max_waiting, settings.max_passes)
         self._by_id: dict[str, Request] = {}
@@ -172,6 +181,7 @@ class Scheduler:
             return False
         if request.phase is Phase.WAITING:
             self._waiting.remove(request)
+            self.restores.forget(request)
             self._admission_due = True  # it may have been the one nobody could pass
         self._finish(request, "cancelled")
         return True
@@ -206,7 +216,8 @@ class Scheduler:
                     return None if self.in_flight else self._plan_prefill(request, decoding)
         if decoding:
             return self._plan_decode(decoding)
-        assert self._running or not self._waiting or self.in_flight, "a request that fits is not admitted"
+        going_on = self._running or self.in_flight or self.transferring
+        assert going_on or not self._waiting, "a request that fits is not admitted"
         return None
 
     def complete(self, plan: Plan, records: Sequence[LaneRecord], elapsed_us: float) -> None:
@@ -228,6 +239,25 @@ class Scheduler:
                 self._take_record(lane.request, record)
         if plan.capture is not None:
             self._take_snapshot(plan.capture, plan.frame)
+
+    # Transfers between the device and the tiers behind it.
+
+    @property
+    def transferring(self) -> bool:
+        """Whether a transfer holds blocks, which come back when it ends."""
+        return self.restores.active + self.write_back.active > 0
+
+    def restored(self, ticket: Ticket, success: bool) -> None:
+        """A restoration ended: with every byte in place, or for nothing."""
+        checkpoint = self.restores.complete(ticket, success)
+        if checkpoint is not None:
+            self.write_back.published(checkpoint, ticket.identity)
+        self._admission_due = True
+
+    def saved(self, saving: Saving) -> None:
+        """A copy does not need the device any more."""
+        self.write_back.complete(saving)
+        self._admission_due = True
 
     def _take_record(self, request: Request, record: LaneRecord) -> None:
         if record.status == Status.INVALID:
@@ -282,7 +312,9 @@ class Scheduler:
         if request.phase is Phase.ENDED:
             self.residency.abandon(capture, frame)
             return
-        self.residency.publish(capture, frame)
+        checkpoint = self.residency.publish(capture, frame)
+        if checkpoint is not None:
+            self.write_back.published(checkpoint, request.identity)
         if capture.last:
             self._leave(request)
 
@@ -334,7 +366,7 @@ class Scheduler:
             self.residency.grow(request)
         if any(self.residency.short(request) for request in decoding):
             self._growth_due = True
-            if self.in_flight:
+            if self.in_flight or self.transferring:
                 return None
             self._make_way(decoding[-1])
             return self.plan()
@@ -401,8 +433,13 @@ class Scheduler:
 
     def _reserve(self, request: Request) -> bool:
         limit = 0 if not self._budget else request.input_length - (self._resume is None)
-        alone = not (self._running or self._leaving or self.in_flight)
-        return self.residency.admit(request, limit, alone)
+        if self.restores.waits(request, limit):
+            return False
+        alone = not (self._running or self._leaving or self.in_flight or self.transferring)
+        if not self.residency.admit(request, limit, alone):
+            return False
+        self.restores.forget(request)
+        return True
 
     def _finish(self, request: Request, reason: Literal["stop", "length", "cancelled"]) -> None:
         """The request ends; its last state becomes a checkpoint when it ran."""
@@ -440,6 +477,7 @@ class Scheduler:
             self._running.remove(request)
             self._release(request)
         elif request.phase is Phase.WAITING:
+            self.restores.forget(request)
             request.phase = Phase.ENDED
 
     def _release(self, request: Request) -> None:

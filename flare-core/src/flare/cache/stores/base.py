@@ -2,7 +2,7 @@
 
 A store holds published checkpoints as bytes, named by what they are a prefix of. It knows blocks (pages, tail
 pages, rows) of fixed size and nothing about what is in them. `lookup` reads an index in memory and may be
-called by a latency-bound thread; `put` and everything that a `Reading` returns take as long as their bytes do.
+called by a latency-bound thread; `put` and whatever a `Reading` returns take as long as their bytes do.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ def prefix_name(key: PrefixKey) -> bytes:
 @dataclass(frozen=True, slots=True)
 class Entry:
     """A stored checkpoint of `tokens` tokens. `pages` name its complete pages in token order, each by the
-    prefix that ends with it, so that checkpoints of one history share them. `tail`: a partial page follows."""
+    prefix that ends with it, so that checkpoints of one history share them; with `tail` a partial page
+    follows."""
 
     key: PrefixKey
     tokens: int
@@ -80,8 +81,9 @@ class Reading(Source, Protocol):
 
 @dataclass(slots=True)
 class StoreCounts:
-    """What happened since start. `hits`: restorations that began, counted by whoever asks; `refused`: checkpoints that did not fit; `failed`: writes that the system
-    refused; `faults`: entries found damaged or gone when they were read."""
+    """What happened since start. `hits`: restorations that began, counted by whoever begins them; `refused`:
+    checkpoints that did not fit; `failed`: writes that the system refused; `faults`: entries found damaged or
+    gone when they were read."""
 
     hits: int = 0
     stored: int = 0

@@ -132,11 +132,7 @@ class DiskStore:
 
     def _scan(self) -> None:
         """Rebuild the index from the headers of entries and the sizes of pages; remove what is broken."""
-        core = self._core
-        header = frame.Header(
-            core=core.identity, name=bytes(NAME_BYTES), nbytes=core.page_bytes, digest=bytes(frame.DIGEST_BYTES)
-        )
-        page_file_bytes = len(frame.encode(header)) + core.page_bytes
+        page_file_bytes = frame.page_file_bytes(self._core.identity, self._core.page_bytes)
         pages: set[bytes] = set()
         with os.scandir(self._directory.pages) as files:
             for file in files:

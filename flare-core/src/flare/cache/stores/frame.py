@@ -22,10 +22,9 @@ from typing import BinaryIO
 import msgspec
 import numpy as np
 
-from flare.cache.stores.base import Bytes, Entry, StoreFault
+from flare.cache.stores.base import NAME_BYTES, Bytes, Entry, StoreFault
 
 VERSION = 1
-DIGEST_BYTES = 32
 _MAGIC = b"flarepfx"
 _PREFIX = struct.Struct("<8sII32s")
 _MAX_HEADER = 64 << 20
@@ -72,6 +71,12 @@ def encode(header: Header) -> bytes:
     return _PREFIX.pack(_MAGIC, VERSION, len(text), sha256(text).digest()) + text
 
 
+def page_file_bytes(core: str, page_bytes: int) -> int:
+    """The size of every page file of a core."""
+    header = Header(core=core, name=bytes(NAME_BYTES), nbytes=page_bytes, digest=bytes(32))
+    return len(encode(header)) + page_bytes
+
+
 def write(path: Path, header: Header, payload: Sequence[Bytes]) -> None:
     """Create or replace `path` as a whole. Raises OSError, leaving nothing behind.
 
@@ -81,8 +86,8 @@ def write(path: Path, header: Header, payload: Sequence[Bytes]) -> None:
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with open(descriptor, "wb", buffering=0) as file:
-            for part in (encode(header), *(block.data for block in payload)):
-                _write_all(file.fileno(), memoryview(part).cast("B"))
+            for part in (memoryview(encode(header)), *(block.data for block in payload)):
+                _write_all(file.fileno(), part.cast("B"))
         temporary.rename(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -116,7 +121,7 @@ def read_header(file: BinaryIO) -> Header:
 def read_payload(file: BinaryIO, header: Header) -> Bytes:
     """The payload behind the header, verified. Raises StoreFault."""
     payload = np.empty(header.nbytes, np.uint8)
-    view, done = memoryview(payload), 0
+    view, done = payload.data, 0
     while done < header.nbytes and (count := file.readinto(view[done:])):  # type: ignore[attr-defined]
         done += count
     if done < header.nbytes:
