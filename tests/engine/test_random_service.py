@@ -12,12 +12,13 @@ from flare.testing.hash_oracle import HashShape
 VOCABULARY = 23
 MODELS = [
     HashModel(context=40, page_tokens=4, pages=11, vocab_size=VOCABULARY),
-    HashModel(context=40, page_tokens=4, pages=25, vocab_size=VOCABULARY),
-    HashModel(context=40, page_tokens=4, vocab_size=VOCABULARY),
+    HashModel(context=40, page_tokens=4, pages=25, snapshot_rows=24, vocab_size=VOCABULARY),
+    HashModel(context=40, page_tokens=4, snapshot_rows=12, vocab_size=VOCABULARY),
     HashModel(
         context=37,
         page_tokens=5,
         pages=20,
+        snapshot_rows=40,
         prefill_tokens=(3, 7),
         vocab_size=VOCABULARY,
         shape=HashShape(group=5, overlap=0, window=1, taps=1, history=1),
