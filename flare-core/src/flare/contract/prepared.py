@@ -110,6 +110,19 @@ class PreparedContract(ContractModel):
                 raise ValueError(f"{kind.value} programs of sizes {have}, capacities declare {list(sizes)}")
         return self
 
+    @model_validator(mode="after")
+    def _speculation_fits(self) -> PreparedContract:
+        capacities = self.capacities
+        shapes = [program.speculation for program in self.of_kind(ProgramKind.SPECULATIVE)]
+        declared = [shape.model_dump_json() for shape in capacities.speculative]
+        if sorted(shape.model_dump_json() for shape in shapes if shape) != sorted(declared):
+            raise ValueError("speculative programs are not of the shapes that capacities declare")
+        most = max((shape.width for shape in capacities.speculative), default=1)
+        for what in ("verification_width", "completion_tokens"):
+            if most > getattr(capacities, what):
+                raise ValueError(f"speculative width {most} exceeds {what} {getattr(capacities, what)}")
+        return self
+
     @staticmethod
     def _check_view(program: str, view: BufferView, buffers: dict[str, BufferSpec], region: Region) -> None:
         buffer = buffers.get(view.buffer)

@@ -77,6 +77,11 @@ class Program(ContractModel):
     def _shaped(self) -> Program:
         if (self.kind is ProgramKind.SPECULATIVE) != (self.speculation is not None):
             raise ValueError(f"program {self.name}: kind and speculative shape disagree")
+        shape = self.speculation
+        if shape is not None and (shape.requests, shape.rows) != (self.lanes, self.tokens):
+            raise ValueError(
+                f"program {self.name}: {self.lanes} lanes and {self.tokens} tokens disagree with {shape}"
+            )
         if self.kind is ProgramKind.DECODE and self.tokens != self.lanes:
             raise ValueError(f"program {self.name}: a decode program has one token per lane")
         sources = [binding.source for binding in self.bindings if binding.table is None]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import flare.device.sim_sequence  # noqa: F401  registers its operators
+import flare.device.sim_sequence
+import flare.device.sim_speculation  # noqa: F401  registers operators, as sim_sequence does
 from flare.contract import OperatorList
 from flare.device.sim_memory import SimMemory
 from flare.device.sim_ops import OPERATORS

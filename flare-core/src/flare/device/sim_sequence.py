@@ -20,7 +20,7 @@ from flare.device.sim_ops import Array, mix, mix_array, operator
 MASK = (1 << 64) - 1
 _FOLD = 0xD1342543DE82EF95
 _ENTRIES, _GROUPS = 0xAF251AF3B0F025B5, 0xC6BC279692B5C323
-_WINDOW, _OPEN, _CONV = 0x2545F4914F6CDD1D, 0x9FB21C651E98DF25, 0x8CB92BA72F3D8DD7
+WINDOW, OPEN, _CONV = 0x2545F4914F6CDD1D, 0x9FB21C651E98DF25, 0x8CB92BA72F3D8DD7
 
 
 class Fields(NamedTuple):
@@ -59,6 +59,16 @@ class Fields(NamedTuple):
         groups = count // self.group
         total = int(self.entries[pages].reshape(-1)[:count] @ weights(count))
         return total, int(self.groups[pages].reshape(-1)[:groups] @ weights(groups)) if groups else 0
+
+    def running_sums(self, table: Array, start: int, end: int) -> tuple[list[int], list[int]]:
+        """`sums` after each of the tokens start..end-1."""
+        pages = table[: -(-end // self.entries.shape[1])]
+        entries = np.cumsum(self.entries[pages].reshape(-1)[:end] * weights(end))
+        if end < self.group:
+            return entries[start:].tolist(), [0] * (end - start)
+        count = end // self.group
+        groups = [0, *np.cumsum(self.groups[pages].reshape(-1)[:count] * weights(count)).tolist()]
+        return entries[start:].tolist(), [groups[place // self.group] for place in range(start + 1, end + 1)]
 
 
 class Walk:
@@ -103,9 +113,9 @@ class Walk:
         window, at = self.window, place % len(self.window)
         if place >= len(window):
             self._rolling -= window[at]
-        window[at] = entry ^ _WINDOW
+        window[at] = entry ^ WINDOW
         self._rolling += window[at]
-        self.open[place % len(self.open)] = entry ^ _OPEN
+        self.open[place % len(self.open)] = entry ^ OPEN
         self._taps = 0
         for index, channel in enumerate(self.conv):
             del channel[0]

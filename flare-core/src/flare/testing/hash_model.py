@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from typing import Any
 
 from flare.contract import (
     BufferSpec,
@@ -32,6 +33,7 @@ from flare.contract import (
     RecurrentScheme,
     Region,
     SavedHiddenScheme,
+    SpeculativeShape,
     TemplateKind,
     TokenHistoryScheme,
     WindowScheme,
@@ -48,7 +50,9 @@ from flare.testing.image import CoreImage
 @dataclass(frozen=True, slots=True)
 class HashModel:
     """Sizes of a hash model core. `pages` counts the null page; None gives every slot a whole context.
-    `host_fed` makes decode take its pending token from the host."""
+    `host_fed` makes decode take its pending token from the host. `speculative` lists (requests, depth, width,
+    rows) of speculative programs; proposals are uploaded with `host_proposals`, else drafted on the device,
+    right in `agreement` of 256 cases."""
 
     concurrency: int = 4
     context: int = 64
@@ -60,6 +64,9 @@ class HashModel:
     vocab_size: int = 97
     stop_token_ids: int = 4
     host_fed: bool = False
+    speculative: tuple[tuple[int, int, int, int], ...] = ()
+    host_proposals: bool = False
+    agreement: int = 192
     shape: HashShape = field(default_factory=HashShape)
 
     @property
@@ -90,6 +97,11 @@ class HashModel:
         schemes = self.schemes
         page, row = page_geometry(schemes, self.page_tokens), row_geometry(schemes)
         per_request = -(-self.context // self.page_tokens)
+        speculative = tuple(
+            SpeculativeShape(requests=requests, depth=depth, width=width, rows=rows)
+            for requests, depth, width, rows in self.speculative
+        )
+        width = max((shape.width for shape in speculative), default=1)
         capacities = Capacities(
             concurrency=self.concurrency,
             context=self.context,
@@ -97,7 +109,9 @@ class HashModel:
             snapshot_rows=self.snapshot_rows,
             decode_lanes=self.decode_lanes,
             prefill_tokens=self.prefill_tokens,
-            completion_tokens=1,
+            completion_tokens=width,
+            verification_width=width,
+            speculative=speculative,
             stop_token_ids=self.stop_token_ids,
             logit_bias=0,
             logprobs=0,
@@ -157,43 +171,46 @@ class HashModel:
     def _programs(
         self, state: HashState, buffers: tuple[str, ...]
     ) -> tuple[tuple[Program, ...], dict[str, bytes]]:
-        pending = PendingTokens.HOST if self.host_fed else PendingTokens.DEVICE
-        kinds = ProgramKind
-        entries: list[tuple[str, ProgramKind, int, int, PendingTokens, float, Assembly]] = [
-            ("start", kinds.START, 1, 0, PendingTokens.NONE, 50.0, programs.start(state)),
-            ("resume", kinds.RESUME, 1, 0, PendingTokens.NONE, 50.0, programs.resume(state)),
-            ("snapshot", kinds.SNAPSHOT, 1, 0, PendingTokens.NONE, 50.0, programs.snapshot(state)),
-            ("restore", kinds.RESTORE, 1, 0, PendingTokens.NONE, 50.0, programs.restore(state)),
-        ]
-        for tokens in self.prefill_tokens:
-            code = programs.prefill(state, tokens)
-            cost = 50.0 + 10.0 * tokens
-            entries.append((f"prefill_{tokens}", kinds.PREFILL, 1, tokens, PendingTokens.NONE, cost, code))
-        for lanes in self.decode_lanes:
-            code = programs.decode(state, lanes, self.host_fed)
-            entries.append(
-                (f"decode_{lanes}", kinds.DECODE, lanes, lanes, pending, 80.0 + 30.0 * lanes, code)
-            )
         made: list[Program] = []
         tensors: dict[str, bytes] = {}
-        for name, kind, lanes, tokens, wait, cost, assembly in entries:
-            tensors[f"programs.{name}"] = assembly.listing().model_dump_json().encode()
-            made.append(
-                Program(
-                    name=name,
-                    kind=kind,
-                    lanes=lanes,
-                    tokens=tokens,
-                    bindings=tuple(assembly.bindings),
-                    completion=tuple(assembly.completion),
-                    reads=buffers,
-                    writes=buffers,
-                    pending=wait,
-                    rows_per_lane=1,
-                    payloads=(Payload(rank=0, format="oplist", tensor=f"programs.{name}"),),
-                    cost_us=cost,
-                )
+
+        def add(name: str, kind: ProgramKind, code: Assembly, cost_us: float = 50.0, **sizes: Any) -> None:
+            tensors[f"programs.{name}"] = code.listing().model_dump_json().encode()
+            program = Program(
+                name=name,
+                kind=kind,
+                bindings=tuple(code.bindings),
+                completion=tuple(code.completion),
+                reads=buffers,
+                writes=buffers,
+                payloads=(Payload(rank=0, format="oplist", tensor=f"programs.{name}"),),
+                cost_us=cost_us,
+                **{"lanes": 1, "tokens": 0, "rows_per_lane": 1, **sizes},
             )
+            made.append(program)
+
+        add("start", ProgramKind.START, programs.start(state))
+        add("resume", ProgramKind.RESUME, programs.resume(state))
+        add("snapshot", ProgramKind.SNAPSHOT, programs.snapshot(state))
+        add("restore", ProgramKind.RESTORE, programs.restore(state))
+        for tokens in self.prefill_tokens:
+            code = programs.prefill(state, tokens)
+            add(f"prefill_{tokens}", ProgramKind.PREFILL, code, 50.0 + 10.0 * tokens, tokens=tokens)
+        generating: dict[str, Any] = {
+            "pending": PendingTokens.HOST if self.host_fed else PendingTokens.DEVICE,
+            "rows_per_lane": state.capacities.verification_width,
+        }
+        for lanes in self.decode_lanes:
+            sizes = {"lanes": lanes, "tokens": lanes, **generating}
+            code = programs.decode(state, lanes, self.host_fed)
+            add(f"decode_{lanes}", ProgramKind.DECODE, code, 80.0 + 30.0 * lanes, **sizes)
+        drafts = programs.Drafts(self.host_proposals, self.agreement, self.host_fed)
+        for shape in state.capacities.speculative:
+            sizes = {"lanes": shape.requests, "tokens": shape.rows, "speculation": shape, **generating}
+            name = f"speculative_{shape.requests}_{shape.depth}_{shape.width}_{shape.rows}"
+            code = programs.speculative(state, shape, drafts)
+            cost_us = 80.0 + 30.0 * shape.requests + 10.0 * shape.rows
+            add(name, ProgramKind.SPECULATIVE, code, cost_us, **sizes)
         return tuple(made), tensors
 
     def _frontend(self) -> Frontend:

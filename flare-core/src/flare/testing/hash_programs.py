@@ -13,9 +13,10 @@ from flare.contract import (
     DType,
     PageGeometry,
     RowGeometry,
+    SpeculativeShape,
     ValueSource,
 )
-from flare.device.sim_ops import OPERATORS
+from flare.device.sim_program import OPERATORS
 from flare.device.sim_sequence import Fields
 from flare.testing.assembly import Assembly
 
@@ -23,6 +24,16 @@ V = ValueSource
 Operand = dict[str, int]
 _SCHEMAS = {name: operator.schema_text for name, operator in OPERATORS.items()}
 DRAW_STATE = ("epochs", "seeds", "prompt_hashes", "min_tokens", "max_tokens", "stops")
+
+
+@dataclass(frozen=True, slots=True)
+class Drafts:
+    """Where speculative programs take tokens from: proposals uploaded by the `host` or made on the device,
+    where `agreement` of 256 are what will be drawn; pending tokens `host_fed` or in device state."""
+
+    host: bool
+    agreement: int
+    host_fed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +114,49 @@ def decode(state: HashState, lanes: int, host_fed: bool) -> Assembly:
     p, i32 = Assembly(_SCHEMAS), DType.I32
     slots, rows = p.value(V.LANE_SLOTS, i32, lanes), p.value(V.LIVE_ROWS, i32, lanes)
     p.call("sim::extend_tables", state.slot(p, "tables"), slots, p.value(V.PAGE_UPDATES, i32, lanes, 2))
-    if host_fed:
-        pending = p.value(V.PENDING_TOKENS, i32, lanes)
-    else:
-        pending = p.call("sim::gather", state.slot(p, "pending"), slots, results=1)
-    _consume(p, state, pending, None, slots, rows)
+    _consume(p, state, _pending(p, state, slots, lanes, host_fed), None, slots, rows)
     _draw(p, state, slots, rows, None, lanes)
+    return p
+
+
+def speculative(state: HashState, shape: SpeculativeShape, drafts: Drafts) -> Assembly:
+    """Propose, verify every lane's pending token and proposals, and commit the accepted ones."""
+    p, i32, lanes = Assembly(_SCHEMAS), DType.I32, shape.requests
+    slots, rows = p.value(V.LANE_SLOTS, i32, lanes), p.value(V.LIVE_ROWS, i32, lanes)
+    lengths = p.value(V.QUERY_LENGTHS, i32, lanes)
+    updates = p.value(V.PAGE_UPDATES, i32, lanes, -(-shape.width // state.page.page_tokens), 2)
+    p.call("sim::append_pages", state.slot(p, "tables"), slots, updates)
+    pending = _pending(p, state, slots, lanes, drafts.host_fed)
+    proposals = None
+    if shape.depth and drafts.host:
+        proposals = p.value(V.HOST_PROPOSALS, i32, lanes, shape.depth)
+    elif shape.depth:
+        names = "finished tables consumed columns generated seeds prompt_hashes min_tokens stops"
+        proposals = p.call(
+            "sim::propose",
+            pending,
+            lengths,
+            shape.depth,
+            state.vocab_size,
+            drafts.agreement,
+            slots,
+            rows,
+            *(state.slot(p, name) for name in names.split()),
+            *state.fields(p),
+            results=1,
+        )
+    stride = shape.width if shape.rows == lanes * shape.width else 0
+    inputs = p.call("sim::verification_inputs", pending, proposals, lengths, shape.rows, stride, results=2)
+    starts = {"t": inputs["t"] + 1}
+    per_slot = [state.slot(p, name) for name in ("finished", "tables", "consumed", "columns")]
+    p.call("sim::verify", inputs, starts, lengths, slots, rows, *per_slot, *state.fields(p))
+    records = _records(p, state, lanes)
+    accepted = p.call(
+        "sim::accept", inputs, starts, lengths, slots, rows, *_draw_operands(p, state), records, results=1
+    )
+    first_row = [state.field(p, name) for name in ("entries", "window", "open", "history")]
+    p.call("sim::commit", inputs, starts, accepted, slots, rows, *per_slot[1:], *first_row)
+    p.call("sim::count_output", state.slot(p, "prompt_hashes"), records)
     return p
 
 
@@ -123,7 +171,11 @@ def resume(state: HashState) -> Assembly:
 def snapshot(state: HashState) -> Assembly:
     """Freeze a live row and the partial tail page."""
     p = Assembly(_SCHEMAS)
-    _copy(p, state)
+    rows = _copy(p, state)
+    if state.capacities.verification_width > 1:
+        fields = (state.field(p, name) for name in ("recurrent", "conv", "counter", "hidden"))
+        slots = p.value(V.LANE_SLOTS, DType.I32, 1)
+        p.call("sim::take_column", slots, state.slot(p, "columns"), *rows, *fields)
     return p
 
 
@@ -137,13 +189,13 @@ def restore(state: HashState) -> Assembly:
     return p
 
 
-def _copy(p: Assembly, state: HashState) -> None:
-    for buffer, source, destination in (
-        ("rows", V.SOURCE_ROW, V.DESTINATION_ROW),
-        ("pages", V.SOURCE_PAGE, V.DESTINATION_PAGE),
-    ):
-        origin, target = p.value(source, DType.I32, 1), p.value(destination, DType.I32, 1)
-        p.call("sim::copy_block", state.blocks(p, buffer), origin, target)
+def _copy(p: Assembly, state: HashState) -> tuple[Operand, Operand]:
+    """Copy a row and a page; returns the numbers of the rows."""
+    rows = p.value(V.SOURCE_ROW, DType.I32, 1), p.value(V.DESTINATION_ROW, DType.I32, 1)
+    p.call("sim::copy_block", state.blocks(p, "rows"), *rows)
+    pages = p.value(V.SOURCE_PAGE, DType.I32, 1), p.value(V.DESTINATION_PAGE, DType.I32, 1)
+    p.call("sim::copy_block", state.blocks(p, "pages"), *pages)
+    return rows
 
 
 def _consume(
@@ -160,21 +212,28 @@ def _consume(
     )
 
 
+def _pending(p: Assembly, state: HashState, slots: Operand, lanes: int, host_fed: bool) -> Operand:
+    if host_fed:
+        return p.value(V.PENDING_TOKENS, DType.I32, lanes)
+    return p.call("sim::gather", state.slot(p, "pending"), slots, results=1)
+
+
 def _draw(
     p: Assembly, state: HashState, slots: Operand, rows: Operand, sample: Operand | None, lanes: int
 ) -> None:
+    records = _records(p, state, lanes)
+    p.call("sim::draw", slots, rows, sample, *_draw_operands(p, state), records)
+    p.call("sim::count_output", state.slot(p, "prompt_hashes"), records)
+
+
+def _records(p: Assembly, state: HashState, lanes: int) -> Operand:
     width = METADATA_FIELDS + state.capacities.completion_tokens
-    records = p.report(CompletionField.RECORDS, DType.I32, lanes, width)
-    p.call(
-        "sim::draw",
-        slots,
-        rows,
-        sample,
+    return p.report(CompletionField.RECORDS, DType.I32, lanes, width)
+
+
+def _draw_operands(p: Assembly, state: HashState) -> list[Operand | int]:
+    return [
         state.vocab_size,
         state.field(p, "hidden"),
-        state.slot(p, "consumed"),
-        *(state.slot(p, name) for name in DRAW_STATE),
-        *(state.slot(p, name) for name in ("generated", "finished", "pending")),
-        records,
-    )
-    p.call("sim::count_output", state.slot(p, "prompt_hashes"), records)
+        *(state.slot(p, name) for name in ("consumed", *DRAW_STATE, "generated", "finished", "pending")),
+    ]
