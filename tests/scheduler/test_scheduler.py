@@ -130,7 +130,7 @@ def test_a_stop_token_ends_the_request():
 
 
 def test_chunks_and_decode_batches_alternate_while_streams_run():
-    s, _ = scheduler()
+    s, _ = scheduler(inter_token_ms=150.0)
     s.submit(Spec("a", max_tokens=20))
     run(s, 4)
     s.submit(Spec("b", prompt=tuple(range(40)), max_tokens=8))
@@ -160,6 +160,15 @@ def test_the_inter_token_budget_bounds_the_chunk_only_while_streams_run():
     s, _ = scheduler(inter_token_ms=0.25)
     s.submit(Spec("b", prompt=tuple(range(16))))
     assert run(s, 2)[1] == ("prefill_16", "b")
+
+
+def test_by_default_a_stream_slows_down_to_a_third_at_most():
+    # A decode step of 110 us leaves 192 us to the chunk: 8 tokens (130 us), not 16 (210 us).
+    s, _ = scheduler()
+    s.submit(Spec("a", max_tokens=20))
+    run(s, 3)
+    s.submit(Spec("b", prompt=tuple(range(16))))
+    assert [name for name, *_ in run(s, 4)] == ["start", "prefill_8", "decode_1", "prefill_8"]
 
 
 def test_the_smallest_sufficient_decode_program_is_used():

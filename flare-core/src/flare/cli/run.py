@@ -39,9 +39,19 @@ def run(
         int, typer.Option(min=1, help="Requests that may wait for admission; one more gets 503.")
     ] = 256,
     inter_token_ms: Annotated[
-        float,
-        typer.Option(min=1, help="Longest pause of a running stream while another prompt is prefilled."),
-    ] = 150.0,
+        float | None,
+        typer.Option(
+            min=1,
+            help="Longest pause of a running stream while another prompt is prefilled.",
+            show_default="2.75 decode steps",
+        ),
+    ] = None,
+    prefix_caching: Annotated[
+        bool,
+        typer.Option(
+            "--prefix-caching/--no-prefix-caching", help="Keep checkpoints of prompts and continue from them."
+        ),
+    ] = True,
     verify: Annotated[
         bool, typer.Option("--verify", help="Check the core as `flare verify` does before the port opens.")
     ] = False,
@@ -82,7 +92,9 @@ def run(
 
     name = served_model_name or core.name.removesuffix(".safetensors").removesuffix(".core")
     options = EngineOptions(
-        settings=Settings(max_waiting=max_waiting, inter_token_ms=inter_token_ms),
+        settings=Settings(
+            max_waiting=max_waiting, inter_token_ms=inter_token_ms, prefix_caching=prefix_caching
+        ),
         threads=threads,
         loader=VERIFYING_LOADER if verify else DEFAULT_LOADER,
     )

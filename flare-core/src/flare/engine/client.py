@@ -245,7 +245,8 @@ def _command(core: str, endpoint: str, options: EngineOptions) -> list[str]:
     command = [sys.executable, "-m", "flare.engine", core, "--endpoint", endpoint]
     command += ["--loader", options.loader, "--started", repr(time.monotonic())]
     command += ["--max-waiting", str(settings.max_waiting), "--max-passes", str(settings.max_passes)]
-    command += ["--inter-token-ms", repr(settings.inter_token_ms)]
+    if settings.inter_token_ms is not None:
+        command += ["--inter-token-ms", repr(settings.inter_token_ms)]
     if not settings.prefix_caching:
         command.append("--no-prefix-caching")
     if options.threads is not None:

@@ -42,7 +42,7 @@ from flare.scheduler.records import LaneRecord, check_records
 from flare.scheduler.request import Phase, Request, RequestSpec
 from flare.scheduler.residency import PrefixCounts, Residency
 from flare.scheduler.restores import Restores
-from flare.scheduler.settings import Settings
+from flare.scheduler.settings import SLOWDOWN, Settings
 from flare.scheduler.tiers import Saving, Ticket, Tiers
 from flare.scheduler.write_back import WriteBack
 
@@ -72,7 +72,7 @@ class Scheduler:
         self._verification_width = capacities.verification_width
         self._listener = listener
         self._limits = Limits(contract)
-        self._inter_token_us = settings.inter_token_ms * 1000.0
+        self._inter_token_ms = settings.inter_token_ms
         self._start = contract.of_kind(ProgramKind.START)[0]
         self._restore = _only(contract, ProgramKind.RESTORE)
         self._snapshot = _only(contract, ProgramKind.SNAPSHOT)
@@ -330,7 +330,9 @@ class Scheduler:
             return self._submit_first_draw(self._resume, Lane(request, request.consumed, 0, sample=True))
         limit_us = math.inf
         if decoding:
-            limit_us = self._inter_token_us - self.costs.of(self._decode_program(len(decoding)).name)
+            step_us = self.costs.of(self._decode_program(len(decoding)).name)
+            budget = step_us * SLOWDOWN if self._inter_token_ms is None else self._inter_token_ms * 1000.0
+            limit_us = budget - step_us
         end = next((cut for cut in request.endpoints if cut > request.consumed), request.input_length)
         program = self._cover.next(end - request.consumed, limit_us)
         length = min(end - request.consumed, program.tokens)
