@@ -9,6 +9,7 @@ from flare.contract import Record, Region
 from flare.device.sim import SimDevice, SimOptions
 from flare.engine.loop import Engine
 from flare.engine.messages import Admitted, Event, Failed, Finished, Rejected, Sampling, Submit, Tokens
+from flare.engine.tiers import TierTransfers
 from flare.scheduler import Request, Settings
 from flare.testing.hash_model import HashModel
 from flare.testing.hash_oracle import oracle
@@ -54,6 +55,7 @@ class Harness:
         delay_s: Callable[[int, str], float] | None = None,
         fail_at: int | None = None,
         corrupt: dict[int, dict[Record, int]] | None = None,
+        transfers: Callable[[SimDevice], TierTransfers] | None = None,
     ) -> None:
         self.model = model
         self.device = SimDevice(
@@ -62,7 +64,8 @@ class Harness:
         )
         self.events: list[Event] = []
         self.requests: dict[str, Submit] = {}
-        self.engine = Engine(self.device, self.events.append, settings)
+        self.transfers = transfers(self.device) if transfers is not None else None
+        self.engine = Engine(self.device, self.events.append, settings, transfers=self.transfers)
         scheduler = self.engine.scheduler
         self.scheduler = scheduler
         scheduler.pages.on_free = self._pages_freed
