@@ -10,6 +10,7 @@ import typer
 
 from flare.cli import server_options as so
 from flare.cli.app import app, reports_errors
+from flare.cli.cache_options import DiskCacheOption, DiskCacheSizeOption, HostCacheOption, store_options
 from flare.errors import CoreError
 
 if TYPE_CHECKING:
@@ -52,6 +53,9 @@ def run(
             "--prefix-caching/--no-prefix-caching", help="Keep checkpoints of prompts and continue from them."
         ),
     ] = True,
+    host_cache: HostCacheOption = None,
+    disk_cache: DiskCacheOption = None,
+    disk_cache_size: DiskCacheSizeOption = None,
     verify: Annotated[
         bool, typer.Option("--verify", help="Check the core as `flare verify` does before the port opens.")
     ] = False,
@@ -95,6 +99,7 @@ def run(
         settings=Settings(
             max_waiting=max_waiting, inter_token_ms=inter_token_ms, prefix_caching=prefix_caching
         ),
+        stores=store_options(host_cache, disk_cache, disk_cache_size),
         threads=threads,
         loader=VERIFYING_LOADER if verify else DEFAULT_LOADER,
     )

@@ -13,6 +13,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from flare import errors
+from flare.cache.store_options import StoreOptions
 from flare.engine.channel import Channel
 from flare.engine.generation import ProcessGeneration
 from flare.engine.loading import DEFAULT_LOADER
@@ -40,9 +41,11 @@ _CANCEL_GRACE_S = 2.0  # to give up running requests
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """How the engine process runs. `loader` names a `flare.engine.loading.Loader` as `module:function`."""
+    """How the engine process runs. `loader` names a `flare.engine.loading.Loader` as `module:function`.
+    `stores` keep checkpoints behind the device."""
 
     settings: Settings = field(default_factory=Settings)
+    stores: StoreOptions = field(default_factory=StoreOptions)
     threads: int | None = None
     loader: str = DEFAULT_LOADER
 
@@ -251,6 +254,13 @@ def _command(core: str, endpoint: str, options: EngineOptions) -> list[str]:
         command.append("--no-prefix-caching")
     if options.threads is not None:
         command += ["--threads", str(options.threads)]
+    stores = options.stores
+    if stores.host_bytes:
+        command += ["--host-cache", str(stores.host_bytes)]
+    if stores.disk_directory is not None:
+        command += ["--disk-cache", os.fspath(stores.disk_directory.absolute())]
+    if stores.disk_bytes is not None:
+        command += ["--disk-cache-size", str(stores.disk_bytes)]
     return command
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import os
 from collections.abc import Callable
 from typing import cast
 
@@ -21,6 +23,17 @@ def load_core(path: str, threads: int | None) -> Device:
 
     reader = CoreReader(path)
     return load_device(read_contract(reader), reader, threads=threads)
+
+
+def content_name(core: str) -> str:
+    """A name of everything that is in a core: its digest (headers are read), or a digest of the text that a
+    loader without a file takes."""
+    if not os.path.isfile(core):
+        return hashlib.sha256(core.encode()).hexdigest()
+    from flare.corefile import CoreReader, core_digest
+
+    with CoreReader(core) as reader:
+        return core_digest(reader)
 
 
 def resolve_loader(name: str) -> Loader:

@@ -141,6 +141,21 @@ class LoadFailed(msgspec.Struct, frozen=True, kw_only=True, tag="load_failed"):
     field: str | None = None
 
 
+class StoreStats(msgspec.Struct, frozen=True, kw_only=True):
+    """One tier behind the device: what it holds, and counts since the start of the engine process."""
+
+    name: str  # "host" or "disk"
+    capacity_bytes: int
+    bytes: int
+    entries: int
+    hits: int  # restorations that began
+    stored: int
+    evicted: int
+    refused: int  # checkpoints larger than the tier has room for
+    failed: int  # checkpoints that the system refused to write
+    faults: int  # entries found damaged or gone when they were read
+
+
 class Stats(msgspec.Struct, frozen=True, kw_only=True, tag="stats"):
     """A snapshot for health, metrics and leak checks.
 
@@ -172,6 +187,11 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True, tag="stats"):
     checkpoints_evicted_for_rows: int = 0
     captures_skipped: int = 0  # no storage, because too much was pinned
     preemptions: int = 0
+    # Tiers behind the device, the nearest first.
+    stores: tuple[StoreStats, ...] = ()
+    restores: int = 0
+    restored_tokens: int = 0
+    failed_restores: int = 0  # those requests computed what was to be restored
     # Of the engine process; 0 where the system does not say.
     resident_bytes: int = 0
     open_files: int = 0

@@ -10,22 +10,29 @@ from __future__ import annotations
 
 import argparse
 import gc
+import logging
 import signal
 import sys
 import time
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 
 import zmq
 
+from flare.cache.store_options import StoreOptions
+from flare.cache.stores import Store, core_state, open_stores
 from flare.device.base import Device
 from flare.engine.codec import decode_command, encode_events
-from flare.engine.loading import DEFAULT_LOADER, resolve_loader
+from flare.engine.loading import DEFAULT_LOADER, content_name, resolve_loader
 from flare.engine.loop import Engine
 from flare.engine.messages import Cancel, Command, Event, LoadFailed, QueryStats, Ready, Shutdown, Submit
+from flare.engine.tiers import TierTransfers
 from flare.engine.wakeups import Wakeups
 from flare.errors import ExecutionError, FlareError
 from flare.scheduler import Settings
+
+logger = logging.getLogger("flare.engine")
 
 _LINGER_MS = 2000  # for the last events of an ending process
 
@@ -33,20 +40,26 @@ _LINGER_MS = 2000  # for the last events of an ending process
 class EngineProcess:
     """Commands in, events out, around one engine. Events of a step leave as one message."""
 
-    def __init__(self, socket: zmq.Socket[bytes], device: Device, settings: Settings) -> None:
+    def __init__(
+        self, socket: zmq.Socket[bytes], device: Device, settings: Settings, stores: Sequence[Store] = ()
+    ) -> None:
         self._socket = socket
         self._events: list[Event] = []
-        self._engine = Engine(device, self._events.append, settings)
+        self._transfers = TierTransfers(device, stores) if stores else None
+        self._engine = Engine(device, self._events.append, settings, transfers=self._transfers)
         self._shutting_down = False
+        self._draining = False
 
     def run(self, ready: Ready) -> None:
         """Serve until shut down or orphaned. Raises ExecutionError after reporting when the engine fails."""
         wakeups = Wakeups(self._socket)
+        if self._transfers is not None:
+            self._transfers.wake = wakeups.wake
         self._events.append(ready)
         busy = True
         while True:
             self._flush()
-            if self._shutting_down and self._engine.idle:
+            if self._shutting_down and self._engine.idle and not (self._draining and self._engine.saving):
                 return
             if wakeups.wait(block=not busy):
                 self._obey_all()
@@ -86,7 +99,7 @@ class EngineProcess:
                 self._shut_down(command.drain)
 
     def _shut_down(self, drain: bool) -> None:
-        self._shutting_down = True
+        self._shutting_down, self._draining = True, drain
         self._engine.shut_down(drain)
 
     def _flush(self) -> None:
@@ -121,7 +134,7 @@ def _serve(socket: zmq.Socket[bytes], options: argparse.Namespace) -> int:
             inter_token_ms=options.inter_token_ms,
             prefix_caching=options.prefix_caching,
         )
-        process = EngineProcess(socket, device, settings)
+        process = EngineProcess(socket, device, settings, _open_stores(options, device))
     except FlareError as error:
         socket.send(encode_events([LoadFailed(code=error.code, message=str(error), field=error.field)]))
         return 1
@@ -150,6 +163,17 @@ def _serve(socket: zmq.Socket[bytes], options: argparse.Namespace) -> int:
     return 0
 
 
+def _open_stores(options: argparse.Namespace, device: Device) -> Sequence[Store]:
+    chosen = StoreOptions(options.host_cache, options.disk_cache, options.disk_cache_size)
+    if not chosen.enabled:
+        return ()
+    contract = device.contract
+    if not (options.prefix_caching and contract.capacities.snapshot_rows):
+        logger.warning("no checkpoints are kept: host and disk cache are not used")
+        return ()
+    return open_stores(chosen, core_state(contract, content_name(options.core)))
+
+
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     defaults = Settings()
     parser = argparse.ArgumentParser(prog="python -m flare.engine", description=__doc__)
@@ -160,6 +184,9 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--max-passes", type=int, default=defaults.max_passes)
     parser.add_argument("--inter-token-ms", type=float, default=defaults.inter_token_ms)
     parser.add_argument("--no-prefix-caching", dest="prefix_caching", action="store_false")
+    parser.add_argument("--host-cache", type=int, default=0, help="bytes")
+    parser.add_argument("--disk-cache", type=Path, default=None, help="directory")
+    parser.add_argument("--disk-cache-size", type=int, default=None, help="bytes")
     parser.add_argument("--loader", default=DEFAULT_LOADER, help="module:function that loads the core")
     parser.add_argument(
         "--started", type=float, default=time.monotonic(), help="monotonic time the front started this"

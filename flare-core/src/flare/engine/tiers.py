@@ -14,10 +14,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import cast
 
+import msgspec
+
 from flare.cache import Checkpoint, PrefixIdentity
 from flare.cache.stores import Entry, Reading, Source, Store, StoreFault, describe
 from flare.contract import Region
 from flare.device.base import Bytes, Device
+from flare.engine.messages import Stats, StoreStats
 from flare.scheduler import Saving, Ticket
 
 logger = logging.getLogger("flare.cache")
@@ -127,6 +130,17 @@ class TierTransfers:
                 self.counts.failed_restores += 1
         return ended
 
+    def completed(self, stats: Stats) -> Stats:
+        """`stats` with what is known here."""
+        counts = self.counts
+        return msgspec.structs.replace(
+            stats,
+            stores=tuple(_store_stats(store) for store in self.stores),
+            restores=counts.restores,
+            restored_tokens=counts.restored_tokens,
+            failed_restores=counts.failed_restores,
+        )
+
     @property
     def writing(self) -> bool:
         """Whether something is still on its way to a store."""
@@ -193,3 +207,19 @@ class TierTransfers:
     def _end(self, end: tuple[Ticket, bool] | Saving) -> None:
         self._ended.append(end)
         self.wake()
+
+
+def _store_stats(store: Store) -> StoreStats:
+    counts = store.counts
+    return StoreStats(
+        name=store.name,
+        capacity_bytes=store.capacity,
+        bytes=store.used,
+        entries=len(store),
+        hits=counts.hits,
+        stored=counts.stored,
+        evicted=counts.evicted,
+        refused=counts.refused,
+        failed=counts.failed,
+        faults=counts.faults,
+    )

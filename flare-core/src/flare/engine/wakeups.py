@@ -24,10 +24,10 @@ class Wakeups:
         self.orphaned = False
         self._socket = socket
         self._stdin = sys.stdin.fileno()
-        self._signals, wakeup = os.pipe()
+        self._signals, self._wakeup = os.pipe()
         os.set_blocking(self._signals, False)
-        os.set_blocking(wakeup, False)
-        signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
+        os.set_blocking(self._wakeup, False)
+        signal.set_wakeup_fd(self._wakeup, warn_on_full_buffer=False)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, self._terminate)
         self._poller = zmq.Poller()
@@ -43,6 +43,11 @@ class Wakeups:
         if self._stdin in ready and not os.read(self._stdin, 4096):
             self.orphaned = True
         return self._socket in ready
+
+    def wake(self) -> None:
+        """End the sleep of `wait`, now or the next one. For other threads."""
+        with contextlib.suppress(BlockingIOError):  # full: it wakes anyway
+            os.write(self._wakeup, b"\0")
 
     def _terminate(self, signum: int, frame: FrameType | None) -> None:
         self.terminated = True

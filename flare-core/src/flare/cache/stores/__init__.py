@@ -13,10 +13,9 @@ from flare.cache.stores.base import (
 from flare.cache.stores.core import CoreState, core_state
 from flare.cache.stores.disk import DiskStore
 from flare.cache.stores.host import HostStore
-from flare.cache.stores.options import DEFAULT_DISK_BYTES, StoreOptions, open_stores
+from flare.cache.stores.opening import open_stores
 
 __all__ = [
-    "DEFAULT_DISK_BYTES",
     "CoreState",
     "DiskStore",
     "Entry",
@@ -26,7 +25,6 @@ __all__ = [
     "Store",
     "StoreCounts",
     "StoreFault",
-    "StoreOptions",
     "core_state",
     "describe",
     "open_stores",

@@ -1,14 +1,10 @@
-"""Which stores a server keeps, as an operator chooses."""
+"""Which stores of checkpoints a server keeps, as an operator chooses."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from flare.cache.stores.base import Store
-from flare.cache.stores.core import CoreState
-from flare.cache.stores.disk import DiskStore
-from flare.cache.stores.host import HostStore
 from flare.errors import CacheError
 
 DEFAULT_DISK_BYTES = 8 << 30
@@ -40,13 +36,3 @@ class StoreOptions:
     def enabled(self) -> bool:
         """Whether there is any store."""
         return self.host_bytes > 0 or self.disk_directory is not None
-
-
-def open_stores(options: StoreOptions, core: CoreState) -> list[Store]:
-    """The stores of one core, the nearest first. Raises CacheError."""
-    stores: list[Store] = []
-    if options.host_bytes:
-        stores.append(HostStore(core, options.host_bytes))
-    if options.disk_directory is not None:
-        stores.append(DiskStore(options.disk_directory, core, options.disk_bytes or DEFAULT_DISK_BYTES))
-    return stores
