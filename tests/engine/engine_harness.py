@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache, lru_cache
 
+from scripted_proposals import ScriptedProposals
+
 from flare.contract import Record, Region
 from flare.device.sim import SimDevice, SimOptions
 from flare.engine.loop import Engine
@@ -56,6 +58,7 @@ class Harness:
         fail_at: int | None = None,
         corrupt: dict[int, dict[Record, int]] | None = None,
         transfers: Callable[[SimDevice], TierTransfers] | None = None,
+        proposal_key: int | None = None,
     ) -> None:
         self.model = model
         self.device = SimDevice(
@@ -65,7 +68,10 @@ class Harness:
         self.events: list[Event] = []
         self.requests: dict[str, Submit] = {}
         self.transfers = transfers(self.device) if transfers is not None else None
-        self.engine = Engine(self.device, self.events.append, settings, transfers=self.transfers)
+        proposals = ScriptedProposals(self.expected, proposal_key, model.vocab_size)
+        self.engine = Engine(
+            self.device, self.events.append, settings, transfers=self.transfers, proposals=proposals
+        )
         scheduler = self.engine.scheduler
         self.scheduler = scheduler
         scheduler.pages.on_free = self._pages_freed
@@ -175,5 +181,7 @@ class Harness:
     def _slots_freed(self, slots) -> None:
         for live in self.in_flight():
             assert live.slot.index not in slots, "a slot is freed under a frame in flight"
-        rows = [self.device.contract.capacities.live_row(slot) for slot in slots]
+        capacities = self.device.contract.capacities
+        first = [capacities.live_row(slot) for slot in slots]
+        rows = [row + column for row in first for column in range(capacities.verification_width)]
         self.device.poison(Region.ROWS, self.device.contract.row.nbytes, rows)

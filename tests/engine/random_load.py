@@ -20,8 +20,12 @@ def serve(seed: int, models: Sequence[HashModel], most_rounds: int = 60) -> Harn
         model,
         max_frames=rng.choice([1, 2]),
         settings=Settings(
-            max_waiting=4, max_passes=rng.choice([0, 1, 16]), inter_token_ms=rng.choice([0.01, 0.3, 150.0])
+            max_waiting=4,
+            max_passes=rng.choice([0, 1, 16]),
+            inter_token_ms=rng.choice([0.01, 0.3, 150.0]),
+            draft_tokens=0 if seed % 7 == 6 else None,
         ),
+        proposal_key=None if seed % 3 == 0 else seed,
     )
     histories: list[tuple[int, ...]] = [()]
     count = 0

@@ -22,12 +22,16 @@ from flare.errors import CoreError
 from flare.scheduler import Lane, Plan, Request
 from flare.testing.hash_model import HashModel
 
-BASE = HashModel(context=16, page_tokens=4, stop_token_ids=3).build().contract
+MODEL = HashModel(
+    context=16, page_tokens=4, stop_token_ids=3, speculative=((4, 5, 6, 20),), host_proposals=True
+)
+BASE = MODEL.build().contract
 CONTRACT = BASE.model_copy(
     update={"capacities": BASE.capacities.model_copy(update={"logit_bias": 2, "logprobs": 2})}
 )
 DECODE = CONTRACT.of_kind(ProgramKind.DECODE)[-1]  # 4 lanes
 PREFILL = CONTRACT.of_kind(ProgramKind.PREFILL)[1]  # 8 tokens
+SPECULATIVE = CONTRACT.of_kind(ProgramKind.SPECULATIVE)[0]  # 4 lanes, 5 proposals for 6 inputs
 START = CONTRACT.of_kind(ProgramKind.START)[0]
 
 
@@ -87,6 +91,19 @@ def test_decode_values(source, expected):
     assert packed(DECODE, source, TWO) == expected
 
 
+def test_speculative_values():
+    lanes = [
+        Lane(live("a", 2), 5, 3, True, page_updates=[(2, 9), (3, 6)], proposals=(70, 71)),
+        Lane(live("b", 0), 9, 1, True, page_updates=[(1, 8)]),
+    ]
+    assert packed(SPECULATIVE, ValueSource.QUERY_LENGTHS, lanes) == [3, 1, 0, 0]
+    proposals = packed(SPECULATIVE, ValueSource.HOST_PROPOSALS, lanes)
+    assert proposals == [[70, 71, -1, -1, -1], [-1] * 5, [-1] * 5, [-1] * 5]
+    none = [-1, -1]
+    pages = packed(SPECULATIVE, ValueSource.PAGE_UPDATES, lanes)
+    assert pages == [[[2, 9], [3, 6]], [[1, 8], none], [none] * 2, [none] * 2]  # 6 inputs reach two pages
+
+
 def test_prefill_values():
     lanes = [Lane(live("a", 1), 2, 3, False)]
     assert packed(PREFILL, ValueSource.TOKEN_IDS, lanes) == [7, 8, 9, -1, -1, -1, -1, -1]
@@ -136,7 +153,7 @@ def test_logprobs_wanted_is_minus_one_without_logprobs():
 
 
 def test_every_source_with_a_type_has_a_packer():
-    assert {s for s in ValueSource if value_type(s, DECODE, CONTRACT) is not None} == set(_PACKERS)
+    assert {s for s in ValueSource if value_type(s, SPECULATIVE, CONTRACT) is not None} == set(_PACKERS)
 
 
 @pytest.mark.parametrize("source", [s for s in ValueSource if s not in _PACKERS])

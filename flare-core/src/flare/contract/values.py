@@ -30,7 +30,7 @@ class ValueSource(StrEnum):
     CONSUMED_COUNTS = "consumed_counts"  # i32[L] tokens consumed before this program
     SAMPLE_LANES = "sample_lanes"  # i32[L] 1 when the lane draws a token
     # i32[L, 2] (logical page, physical page) appended to the lane's table; of a speculative program
-    # i32[L, U, 2], where U pages hold the tokens of its width.
+    # i32[L, U, 2], where U pages hold `verification_width` tokens.
     PAGE_UPDATES = "page_updates"
     PENDING_TOKENS = "pending_tokens"  # i32[L] host-fed pending input
     HOST_PROPOSALS = "host_proposals"  # i32[L, D] copied draft tokens

@@ -27,7 +27,7 @@ from flare.engine.records import CompletionReader
 from flare.engine.tiers import TierTransfers
 from flare.engine.timing import StepTimes
 from flare.errors import DeviceError, ExecutionError
-from flare.scheduler import LaneRecord, Plan, Refusal, Request, Saving, Scheduler, Settings
+from flare.scheduler import LaneRecord, Plan, ProposalSource, Refusal, Request, Saving, Scheduler, Settings
 
 PLANNED_KINDS = (
     ProgramKind.START,
@@ -35,8 +35,10 @@ PLANNED_KINDS = (
     ProgramKind.RESUME,
     ProgramKind.PREFILL,
     ProgramKind.DECODE,
+    ProgramKind.SPECULATIVE,
     ProgramKind.SNAPSHOT,
 )
+STEP_KINDS = (ProgramKind.DECODE, ProgramKind.SPECULATIVE)
 
 
 class Engine:
@@ -53,11 +55,12 @@ class Engine:
         settings: Settings | None = None,
         clock: Callable[[], float] = time.perf_counter,
         transfers: TierTransfers | None = None,
+        proposals: ProposalSource | None = None,
     ) -> None:
         contract = device.contract
         programs = [program for kind in PLANNED_KINDS for program in contract.of_kind(kind)]
         self.device = device
-        self.scheduler = Scheduler(contract, self, settings, device.max_frames, transfers)
+        self.scheduler = Scheduler(contract, self, settings, device.max_frames, transfers, proposals)
         self._transfers = transfers
         self._emit = emit
         self._clock = clock
@@ -99,14 +102,14 @@ class Engine:
 
     def _submit(self, plan: Plan) -> Frame:
         name = plan.program.name
-        self._times.submitted(plan.program.kind is ProgramKind.DECODE, self._clock())
+        self._times.submitted(plan.program.kind in STEP_KINDS, self._clock())
         return self.device.submit(name, self._packers[name].pack(plan))
 
     def _collect(self, plan: Plan, frame: Frame) -> None:
         frame.wait()
         self._steps += 1
         elapsed_us = frame.elapsed_us
-        self._times.completed(plan.program.kind is ProgramKind.DECODE, elapsed_us)
+        self._times.completed(plan.program.kind in STEP_KINDS, elapsed_us)
         records = self._readers[plan.program.name].read(plan, frame.completion)
         self.scheduler.complete(plan, records, elapsed_us)
 

@@ -57,9 +57,16 @@ def _query_start(view: View, plan: Plan) -> None:
 
 def _page_updates(view: View, plan: Plan) -> None:
     view[:] = -1
+    pages = view.reshape(len(view), -1, 2)  # [L, pages per step, 2]; one page has no dimension of its own
     for index, lane in enumerate(plan.lanes):
-        if lane.page_update is not None:
-            view[index] = lane.page_update
+        for place, update in enumerate(lane.page_updates):
+            pages[index, place] = update
+
+
+def _host_proposals(view: View, plan: Plan) -> None:
+    view[:] = -1
+    for index, lane in enumerate(plan.lanes):
+        view[index, : len(lane.proposals)] = lane.proposals
 
 
 def _transfer(value: Callable[[Transfer], int]) -> Packer:
@@ -138,6 +145,7 @@ _PACKERS: dict[ValueSource, Packer] = {
     V.SAMPLE_LANES: _per_lane(lambda lane: int(lane.sample), 0),
     V.PENDING_TOKENS: _per_lane(lambda lane: lane.request.last_token, -1),
     V.PAGE_UPDATES: _page_updates,
+    V.HOST_PROPOSALS: _host_proposals,
     V.SOURCE_ROW: _transfer(lambda transfer: transfer.source_row),
     V.DESTINATION_ROW: _transfer(lambda transfer: transfer.destination_row),
     V.SOURCE_PAGE: _transfer(lambda transfer: transfer.source_page),

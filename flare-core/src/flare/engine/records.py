@@ -45,7 +45,7 @@ class CompletionReader:
             check_region(contract, binding.view, Region.COMPLETION, where)
             self._views[binding.field] = binding.view
         if F.RECORDS not in self._views and (
-            program.kind in (ProgramKind.PREFILL, ProgramKind.DECODE) or self._views
+            program.kind in (ProgramKind.PREFILL, ProgramKind.DECODE, ProgramKind.SPECULATIVE) or self._views
         ):
             raise CoreError(f"program {program.name} reports no records", field="completion")
         self._has_top = F.TOP_IDS in self._views and F.TOP_LOGPROBS in self._views

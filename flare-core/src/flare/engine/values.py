@@ -39,7 +39,12 @@ def value_type(source: ValueSource, program: Program, contract: PreparedContract
         case V.QUERY_START:
             return ArrayType(i32, (lanes + 1,))
         case V.PAGE_UPDATES:
-            return ArrayType(i32, (lanes, 2))
+            if program.speculation is None:
+                return ArrayType(i32, (lanes, 2))
+            pages = -(-capacities.verification_width // contract.page.page_tokens)
+            return ArrayType(i32, (lanes, pages, 2))
+        case V.HOST_PROPOSALS if program.speculation is not None:
+            return ArrayType(i32, (lanes, program.speculation.depth))
         case V.PAGE_TABLE_ROW:
             return ArrayType(i32, (contract.pages_per_request,))
         case V.PROMPT_TOKENS:

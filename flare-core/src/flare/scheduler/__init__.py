@@ -10,6 +10,7 @@ from flare.scheduler.records import LaneRecord
 from flare.scheduler.request import Phase, Request, RequestSpec
 from flare.scheduler.scheduler import Scheduler
 from flare.scheduler.settings import Settings
+from flare.scheduler.speculation import ProposalSource
 from flare.scheduler.tiers import Saving, Stored, Ticket, Tiers
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "Listener",
     "Phase",
     "Plan",
+    "ProposalSource",
     "Refusal",
     "Request",
     "RequestSpec",

@@ -25,7 +25,7 @@ class Limits:
         self._vocab_size = contract.frontend.vocab_size
         sampling = [
             program
-            for kind in (ProgramKind.PREFILL, ProgramKind.DECODE)
+            for kind in (ProgramKind.PREFILL, ProgramKind.DECODE, ProgramKind.SPECULATIVE)
             for program in contract.of_kind(kind)
         ]
         self._reports_logprobs = all(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from flare.cache import SnapshotStorage
@@ -22,13 +23,17 @@ class Transfer:
 @dataclass(slots=True)
 class Lane:
     """One active lane: `request` consumes `length` tokens behind the `consumed` before them, and draws a
-    token when `sample` is set. `page_update` appends (logical page, physical page) to its table."""
+    token when `sample` is set. `page_updates` appends (logical page, physical page) pairs to its table.
+
+    In a speculative program it consumes between one and `length` tokens and draws as many; `proposals` are
+    the host's for all inputs but the first, empty when the program makes its own."""
 
     request: Request
     consumed: int
     length: int
     sample: bool
-    page_update: tuple[int, int] | None = None
+    page_updates: Sequence[tuple[int, int]] = ()
+    proposals: Sequence[int] = ()
     transfer: Transfer | None = None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from flare.contract import FinishCode, Status
+from flare.contract import FinishCode, ProgramKind, Status
 from flare.errors import ExecutionError
 from flare.scheduler.plan import Lane, Plan
 from flare.scheduler.request import Phase
@@ -38,14 +38,15 @@ def check_records(plan: Plan, records: Sequence[LaneRecord], vocab_size: int) ->
         )
     for index, record in enumerate(records):
         if index < len(plan.lanes):
-            problem = _lane_problem(plan.lanes[index], record, vocab_size)
+            speculative = plan.program.kind is ProgramKind.SPECULATIVE
+            problem = _lane_problem(plan.lanes[index], record, vocab_size, speculative)
         else:
             problem = None if record.status == Status.PADDING else f"padding reports status {record.status}"
         if problem is not None:
             raise ExecutionError(f"frame {plan.frame} ({plan.program.name}) lane {index}: {problem}")
 
 
-def _lane_problem(lane: Lane, record: LaneRecord, vocab_size: int) -> str | None:
+def _lane_problem(lane: Lane, record: LaneRecord, vocab_size: int, speculative: bool) -> str | None:
     """What is wrong with an active lane's record, or None."""
     request, slot = lane.request, lane.request.slot
     if record.slot != slot.index or record.epoch != slot.epoch:
@@ -62,10 +63,15 @@ def _lane_problem(lane: Lane, record: LaneRecord, vocab_size: int) -> str | None
         return f"{len(tokens)} tokens after the slot had finished" if tokens else None
     if request.phase is Phase.ENDED:  # cancelled or failed by the host: whatever was drawn is dropped
         return None
-    if len(tokens) != int(lane.sample):
+    if speculative:
+        problem = _round_problem(lane, tokens, request.stop_tokens)
+        if problem is not None:
+            return problem
+    elif len(tokens) != int(lane.sample):
         return f"{len(tokens)} tokens, expected {int(lane.sample)}"
-    if record.consumed != lane.consumed + lane.length:
-        return f"consumed {record.consumed} tokens, expected {lane.consumed + lane.length}"
+    consumed = lane.consumed + (len(tokens) if speculative else lane.length)
+    if record.consumed != consumed:
+        return f"consumed {record.consumed} tokens, expected {consumed}"
     generated = request.generated - request.before + len(tokens)  # since this admission
     if record.generated != generated:
         return f"generated {record.generated} tokens, expected {generated}"
@@ -85,4 +91,17 @@ def _lane_problem(lane: Lane, record: LaneRecord, vocab_size: int) -> str | None
         allowed = (FinishCode.LIVE,)
     if record.finished not in allowed:
         return f"finish code {record.finished}, expected {allowed[0].value}"
+    return None
+
+
+def _round_problem(lane: Lane, tokens: Sequence[int], stop_tokens: frozenset[int]) -> str | None:
+    """What is wrong with the tokens of one speculative step: one for the pending token, one more for every
+    proposal that was accepted, and none behind a stop token."""
+    if not 1 <= len(tokens) <= lane.length:
+        return f"{len(tokens)} tokens, expected 1 to {lane.length}"
+    accepted = list(tokens[:-1])
+    if lane.proposals and accepted != list(lane.proposals[: len(accepted)]):
+        return f"accepted tokens {accepted} of proposals {list(lane.proposals)}"
+    if any(token in stop_tokens for token in accepted):
+        return f"tokens {list(tokens)} go on behind a stop token"
     return None

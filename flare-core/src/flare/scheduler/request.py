@@ -78,7 +78,7 @@ class Request:
         "last_frame",
         "last_token",
         "max_tokens",
-        "page_update",
+        "page_updates",
         "pages",
         "passed",
         "phase",
@@ -117,7 +117,7 @@ class Request:
         self.base: Checkpoint | None = None
         self.pages: list[int] = []
         self.shared = 0
-        self.page_update: tuple[int, int] | None = None  # taken, and not in the device's table yet
+        self.page_updates: list[tuple[int, int]] = []  # taken, and not in the device's table yet
         self.endpoints: list[int] = []
         self.capture_due = False
         self.returns = False  # whether it waits again after leaving

@@ -43,8 +43,13 @@ class Residency:
         self.rows = RowPool(contract.capacities)
         self.tree = CheckpointTree(self.pages, self.rows)
         self.prefix = PrefixCounts()
-        self.grows = _binds(contract, ProgramKind.DECODE, ValueSource.PAGE_UPDATES) and _binds(
-            contract, ProgramKind.START, ValueSource.OUTPUT_LENGTH
+        self.grows = all(
+            _binds(contract, kind, source)
+            for kind, source in (
+                (ProgramKind.DECODE, ValueSource.PAGE_UPDATES),
+                (ProgramKind.SPECULATIVE, ValueSource.PAGE_UPDATES),
+                (ProgramKind.START, ValueSource.OUTPUT_LENGTH),
+            )
         )
 
     def retire(self, frame: int) -> bool:
@@ -74,20 +79,21 @@ class Residency:
         request.slot = slot
         return True
 
-    def grow(self, request: Request) -> None:
-        """One more page when the next decode step comes within a page of the end. It is left in
-        `request.page_update` for the plan that tells the device, which takes one page at a time."""
+    def grow(self, request: Request, width: int = 1, most: int = 1) -> None:
+        """More pages when the next step, of up to `width` tokens, comes within a page of the end. They are
+        left in `request.page_updates` for the plan that tells the device, which takes `most` at a time."""
         final = self.pages.pages_for(request.most_consumed)
-        wanted = min(request.consumed // self.pages.page_tokens + 2, final)
-        if request.page_update is None and len(request.pages) < wanted and self.tree.make_room(1):
+        wanted = min((request.consumed + width - 1) // self.pages.page_tokens + 2, final)
+        while len(request.page_updates) < most and len(request.pages) < wanted and self.tree.make_room(1):
             page = self.pages.allocate(1)
             assert page is not None
-            request.page_update = len(request.pages), page[0]
+            request.page_updates.append((len(request.pages), page[0]))
             request.pages.extend(page)
 
-    def short(self, request: Request) -> bool:
-        """Whether the next decode step has no page to write to."""
-        return request.consumed // self.pages.page_tokens >= len(request.pages)
+    def room(self, request: Request, most: int = 1) -> int:
+        """Tokens that the next step has pages for, when its program can append `most` pages."""
+        untold = max(len(request.page_updates) - most, 0)
+        return (len(request.pages) - untold) * self.pages.page_tokens - request.consumed
 
     def detach(self, request: Request) -> bool:
         """Let the request own the state it continues from, so that the checkpoint's own copies of a row and a

@@ -43,6 +43,7 @@ from flare.scheduler.request import Phase, Request, RequestSpec
 from flare.scheduler.residency import PrefixCounts, Residency
 from flare.scheduler.restores import Restores
 from flare.scheduler.settings import SLOWDOWN, Settings
+from flare.scheduler.speculation import ProposalSource, Round, Speculation
 from flare.scheduler.tiers import Saving, Ticket, Tiers
 from flare.scheduler.write_back import WriteBack
 
@@ -61,6 +62,7 @@ class Scheduler:
         settings: Settings | None = None,
         max_frames: int = 1,
         tiers: Tiers | None = None,
+        proposals: ProposalSource | None = None,
     ) -> None:
         settings = settings or Settings()
         capacities = contract.capacities
@@ -80,7 +82,11 @@ class Scheduler:
         self._decodes = contract.of_kind(ProgramKind.DECODE)
         self._cover = PrefillCover(contract.of_kind(ProgramKind.PREFILL), self.costs)
         host_fed = any(program.pending is PendingTokens.HOST for program in self._decodes)
-        self._max_frames = 1 if host_fed else max_frames
+        self._speculation: Speculation | None = None
+        if settings.draft_tokens or (settings.draft_tokens is None and capacities.speculative):
+            self._speculation = Speculation(contract, settings.draft_tokens, self.costs, proposals)
+        # How far a speculative step gets is known when it is complete.
+        self._max_frames = 1 if host_fed or self._speculation else max_frames
         keeps = settings.prefix_caching and self._snapshot and self._restore
         snapshots = capacities.snapshot_rows if keeps else 0
         self._budget = capture_budget(snapshots, capacities.concurrency)
@@ -122,6 +128,12 @@ class Scheduler:
     def prefix(self) -> PrefixCounts:
         """What admissions found in the cache."""
         return self.residency.prefix
+
+    @property
+    def drafted(self) -> tuple[int, int]:
+        """Proposed tokens that were verified, and how many of them were right."""
+        speculation = self._speculation
+        return (speculation.drafted, speculation.accepted) if speculation else (0, 0)
 
     @property
     def leaving(self) -> int:
@@ -237,6 +249,9 @@ class Scheduler:
         for lane, record in zip(plan.lanes, records, strict=False):
             if lane.request.phase is not Phase.ENDED:
                 self._take_record(lane.request, record)
+            if self._speculation is not None and plan.program.kind is ProgramKind.SPECULATIVE:
+                self._speculation.observe(lane.length - 1, max(len(record.tokens) - 1, 0))
+                lane.request.consumed, lane.request.drawn = lane.request.confirmed, lane.request.generated
         if plan.capture is not None:
             self._take_snapshot(plan.capture, plan.frame)
 
@@ -330,7 +345,7 @@ class Scheduler:
             return self._submit_first_draw(self._resume, Lane(request, request.consumed, 0, sample=True))
         limit_us = math.inf
         if decoding:
-            step_us = self.costs.of(self._decode_program(len(decoding)).name)
+            step_us = self.costs.of(self._usual_program(len(decoding)).name)
             budget = step_us * SLOWDOWN if self._inter_token_ms is None else self._inter_token_ms * 1000.0
             limit_us = budget - step_us
         end = next((cut for cut in request.endpoints if cut > request.consumed), request.input_length)
@@ -364,9 +379,12 @@ class Scheduler:
         return self._submit(program, [lane])
 
     def _plan_decode(self, decoding: list[Request]) -> Plan | None:
+        speculation = self._speculation
+        width, most = (speculation.width, speculation.pages_per_step) if speculation else (1, 1)
         for request in decoding:
-            self.residency.grow(request)
-        if any(self.residency.short(request) for request in decoding):
+            self.residency.grow(request, width, most)
+        rooms = [self.residency.room(request, most) for request in decoding]
+        if min(rooms) < 1:
             self._growth_due = True
             if self.in_flight or self.transferring:
                 return None
@@ -376,14 +394,25 @@ class Scheduler:
             self._growth_due = False
             self._admission_due = True
         self._prefill_due = True
+        if speculation and (step := speculation.round(decoding, rooms)) is not None:
+            return self._submit_round(step, decoding)
         lanes: list[Lane] = []
         for request in decoding:
-            lane = Lane(request, request.consumed, length=1, sample=True, page_update=request.page_update)
+            lane = Lane(
+                request, request.consumed, length=1, sample=True, page_updates=request.page_updates[:1]
+            )
             lanes.append(lane)
-            request.page_update = None
+            del request.page_updates[:1]
             request.consumed += 1
             request.drawn += 1
         return self._submit(self._decode_program(len(lanes)), lanes)
+
+    def _submit_round(self, step: Round, decoding: list[Request]) -> Plan:
+        lanes: list[Lane] = []
+        for request, length, proposals in zip(decoding, step.lengths, step.proposals, strict=True):
+            updates, request.page_updates = request.page_updates, []
+            lanes.append(Lane(request, request.consumed, length, True, updates, proposals))
+        return self._submit(step.program, lanes)
 
     def _make_way(self, newest: Request) -> None:
         """Take the newest decoder's pages, for those before it; or end it when it was alone."""
@@ -397,6 +426,9 @@ class Scheduler:
         newest.returns = True
         self._depart(newest)
         self._listener.preempted(newest)
+
+    def _usual_program(self, lanes: int) -> Program:
+        return self._speculation.expected(lanes) if self._speculation else self._decode_program(lanes)
 
     def _decode_program(self, lanes: int) -> Program:
         for program in self._decodes:

@@ -124,7 +124,8 @@ def speculative(state: HashState, shape: SpeculativeShape, drafts: Drafts) -> As
     p, i32, lanes = Assembly(_SCHEMAS), DType.I32, shape.requests
     slots, rows = p.value(V.LANE_SLOTS, i32, lanes), p.value(V.LIVE_ROWS, i32, lanes)
     lengths = p.value(V.QUERY_LENGTHS, i32, lanes)
-    updates = p.value(V.PAGE_UPDATES, i32, lanes, -(-shape.width // state.page.page_tokens), 2)
+    pages = -(-state.capacities.verification_width // state.page.page_tokens)
+    updates = p.value(V.PAGE_UPDATES, i32, lanes, pages, 2)
     p.call("sim::append_pages", state.slot(p, "tables"), slots, updates)
     pending = _pending(p, state, slots, lanes, drafts.host_fed)
     proposals = None
