@@ -21,10 +21,12 @@ NAME_BYTES = 16
 Bytes = NDArray[np.uint8]
 
 
-def prefix_name(key: PrefixKey) -> bytes:
-    """The name of a prefix: 16 bytes that stand for its whole identity."""
+def prefix_name(key: PrefixKey, tokens: int) -> bytes:
+    """The name of a prefix of so many tokens: 16 bytes that stand for its whole identity."""
     digest, content = key
-    return hashlib.blake2b(digest + content, digest_size=NAME_BYTES, person=b"flare-prefix").digest()
+    name = hashlib.blake2b(tokens.to_bytes(8, "little"), digest_size=NAME_BYTES, person=b"flare-prefix")
+    name.update(digest + content)
+    return name.digest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +43,14 @@ class Entry:
     @property
     def name(self) -> bytes:
         """See `prefix_name`."""
-        return prefix_name(self.key)
+        return prefix_name(self.key, self.tokens)
 
 
 def describe(identity: PrefixIdentity, tokens: int, page_tokens: int) -> Entry:
     """The entry of the state after the first `tokens` tokens of `identity`."""
     complete, rest = divmod(tokens, page_tokens)
-    pages = tuple(prefix_name(identity.key((page + 1) * page_tokens)) for page in range(complete))
+    ends = range(page_tokens, complete * page_tokens + 1, page_tokens)
+    pages = tuple(prefix_name(identity.key(end), end) for end in ends)
     return Entry(identity.key(tokens), tokens, pages, rest > 0)
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import shutil
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -128,7 +129,7 @@ class DiskStore:
         paths = [self._entry_path(entry) for entry in dropped.entries]
         for path in (*paths, *map(self._page_path, dropped.pages)):
             with contextlib.suppress(OSError):
-                path.unlink(missing_ok=True)
+                _remove(path)
 
     def _scan(self) -> None:
         """Rebuild the index from the headers of entries and the sizes of pages; remove what is broken."""
@@ -148,7 +149,7 @@ class DiskStore:
                 entry = self._known(file_name, pages)
             except StoreFault as fault:
                 problems[str(fault)] = problems.get(str(fault), 0) + 1
-                (self._directory.entries / file_name).unlink(missing_ok=True)
+                _remove(self._directory.entries / file_name)
             else:
                 found.append((used, entry))
         for _, entry in sorted(found, key=lambda each: each[0]):
@@ -158,7 +159,7 @@ class DiskStore:
         with os.scandir(self._directory.pages) as files:
             for file in files:
                 if _name(file.name) not in wanted:
-                    Path(file.path).unlink(missing_ok=True)
+                    _remove(Path(file.path))
         if problems:
             what = ", ".join(f"{count} {problem}" for problem, count in sorted(problems.items()))
             logger.warning("disk cache %s: removed entries: %s", self._directory.path, what)
@@ -185,7 +186,7 @@ class DiskStore:
         fits = (
             header.core == core.identity
             and header.key is not None
-            and header.name == prefix_name(header.key)
+            and header.name == prefix_name(header.key, header.tokens)
             and header.tail == (rest > 0)
             and len(names) == complete * NAME_BYTES
             and header.nbytes == core.row_bytes + header.tail * core.page_bytes
@@ -275,3 +276,11 @@ def _name(file_name: str) -> bytes | None:
     except ValueError:
         return None
     return name if len(name) == NAME_BYTES and name.hex() == file_name else None
+
+
+def _remove(path: Path) -> None:
+    """Raises OSError when something is left."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
