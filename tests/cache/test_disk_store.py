@@ -159,6 +159,29 @@ def test_a_damaged_file_is_never_served_and_goes(tmp_path, damage, kind, when):
     store.close()
 
 
+@pytest.mark.parametrize("damage", ["vanished", "torn in the payload", "a directory"])
+def test_entries_whose_pages_are_gone_are_not_offered(tmp_path, damage):
+    fill(tmp_path)
+    last = Checkpoint(range(12)).entry.pages[-1]
+    DAMAGE[damage](tmp_path / CORE.identity / "pages" / last.hex())
+    store = DiskStore(tmp_path, CORE, ROOM)
+    assert [found(store, range(length)) for length in LENGTHS] == [5, 9, 9, 9]
+    assert sorted(entry.tokens for entry in store._index.entries()) == [5, 9]
+    assert len(files(tmp_path, "entries")) == 2
+    assert store.counts.faults == 0
+    store.close()
+
+
+def test_a_flipped_bit_anywhere_in_a_header_is_noticed_without_reading_the_payload(tmp_path):
+    fill(tmp_path)
+    path = entry_file(tmp_path, 9)
+    data = path.read_bytes()
+    for place in range(len(data) - CORE.page_bytes - CORE.row_bytes):
+        path.write_bytes(data[:place] + bytes([data[place] ^ 1 << place % 8]) + data[place + 1 :])
+        with path.open("rb", buffering=0) as file, pytest.raises(StoreFault):
+            frame.read_header(file)
+
+
 @pytest.mark.parametrize(
     "change",
     [
