@@ -159,7 +159,7 @@ class Engine:
     def stats(self) -> Stats:
         """A snapshot."""
         scheduler = self.scheduler
-        return Stats(
+        stats = Stats(
             running=scheduler.running,
             waiting=scheduler.waiting,
             free_slots=scheduler.slots.free,
@@ -185,6 +185,7 @@ class Engine:
             resident_bytes=resident_bytes(),
             open_files=open_files(),
         )
+        return stats if self._transfers is None else self._transfers.completed(stats)
 
     def close(self) -> None:
         """Wait for the device and release it."""
