@@ -3,6 +3,7 @@ in between, and every stream equals the oracle."""
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 from collections import Counter
@@ -124,7 +125,7 @@ def serve(seed: int, directory: Path) -> Counter[str]:
     )
 
 
-def test_every_stream_is_right_whatever_tier_its_prefix_comes_from(tmp_path):
+def test_every_stream_is_right_whatever_tier_its_prefix_comes_from(tmp_path, caplog):
     """FLARE_SERVICES raises the number of services for a longer search."""
     totals: Counter[str] = Counter()
     for seed in range(int(os.environ.get("FLARE_SERVICES", "120"))):
@@ -133,6 +134,7 @@ def test_every_stream_is_right_whatever_tier_its_prefix_comes_from(tmp_path):
         except BaseException as error:
             error.add_note(f"seed {seed}")
             raise
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
     print(totals)
     for name in ("restores", "saves", "host", "disk", "evicted", "failed", "faults"):
         assert totals[name] > 0, (name, totals)

@@ -106,6 +106,12 @@ class TierTransfers:
         found = cast(Found, ticket.stored)
         # Kept from now on, so that nothing saved meanwhile takes its place.
         reading = found.store.reading(found.entry)
+        if reading is None:
+            # It went since the lookup; a farther store may have it.
+            other = self.lookup(ticket.identity, found.tokens, found.tokens - 1)
+            if other is not None:
+                found = ticket.stored = other
+                reading = other.store.reading(other.entry)
         found.store.counts.hits += 1
         self.restoring.submit(self._restore, ticket, reading)
 
