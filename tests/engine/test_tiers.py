@@ -347,7 +347,7 @@ def test_real_threads_under_load_give_right_streams(tmp_path):
     for turn in range(8):
         for index in range(6):
             harness.submit(request(f"{index}.{turn}", histories[index], max_tokens=6, seed=turn))
-        while harness.engine.step() or not harness.engine.idle or harness.engine.saving:
+        while harness.engine.step() or harness.engine.saving or harness.scheduler.transferring:
             pass
         for index in range(6):
             histories[index] += (*harness.output(f"{index}.{turn}"), turn)
