@@ -24,13 +24,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--complete",
         action="store_true",
-        help="numerics: every two-way cut and 50 partitions instead of a sample (half an hour alone)",
+        help="numerics: every two-way cut and 50 partitions instead of a sample (half an hour alone); "
+        "random service: 25 times as long (a quarter of an hour)",
     )
 
 
 @pytest.fixture(scope="session")
 def complete(request: pytest.FixtureRequest) -> bool:
-    """Whether the complete numerical comparison was asked for."""
+    """Whether the complete numerical comparison and random service were asked for."""
     return bool(request.config.getoption("--complete"))
 
 

@@ -1,57 +1,57 @@
-"""Random service on the hash model: every stream equals the oracle, and nothing leaks or is reused early."""
+"""Random service on the hash model: every stream equals the oracle, and nothing leaks or is reused early.
 
+At least 20,000 Hypothesis steps, each a submission, a cancellation or up to twelve steps of the engine. With
+`--complete` it is half a million: about a quarter of an hour.
+"""
+
+import pytest
 from engine_harness import Harness, request
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
+from service_models import LONG, MODELS, SPECULATIVE, VOCABULARY
 
 from flare.scheduler import Settings
-from flare.testing.hash_model import HashModel
-from flare.testing.hash_oracle import HashShape
 
-VOCABULARY = 23
-MODELS = [
-    HashModel(context=40, page_tokens=4, pages=11, vocab_size=VOCABULARY),
-    HashModel(context=40, page_tokens=4, pages=25, snapshot_rows=24, vocab_size=VOCABULARY),
-    HashModel(context=40, page_tokens=4, snapshot_rows=12, vocab_size=VOCABULARY),
-    HashModel(
-        context=37,
-        page_tokens=5,
-        pages=20,
-        snapshot_rows=40,
-        prefill_tokens=(3, 7),
-        vocab_size=VOCABULARY,
-        shape=HashShape(group=5, overlap=0, window=1, taps=1, history=1),
-    ),
-    HashModel(context=40, page_tokens=16, concurrency=2, decode_lanes=(2,), vocab_size=VOCABULARY),
-    HashModel(
-        context=24,
-        page_tokens=1,
-        pages=50,
-        prefill_tokens=(5,),
-        vocab_size=VOCABULARY,
-        shape=HashShape(group=1, overlap=3, window=9),
-    ),
-    HashModel(context=40, page_tokens=4, vocab_size=VOCABULARY, host_fed=True),
-]
+STEPS = 20_000
+STEPS_PER_SERVICE = 50  # at most
 DELAYS_US = {"none": 0, "short": 60, "long": 400}
 tokens = st.integers(0, VOCABULARY - 1)
 
 
+class Totals:
+    """What all services did together."""
+
+    steps = frames = drafted = accepted = preemptions = hits = 0
+
+
 class RandomService(RuleBasedStateMachine):
     @initialize(
-        model=st.sampled_from(MODELS),
+        model=st.sampled_from([*MODELS, *LONG, *SPECULATIVE]),
         max_frames=st.sampled_from([1, 2]),
         delay=st.sampled_from(sorted(DELAYS_US)),
         max_passes=st.sampled_from([0, 1, 16]),
         inter_token_ms=st.sampled_from([0.01, 0.3, 150.0]),
+        drafts=st.sampled_from([None, None, None, 0, 1]),
+        proposal_key=st.sampled_from([None, 1, 2, 3]),
     )
-    def start(self, model, max_frames, delay, max_passes, inter_token_ms):
+    def start(self, model, max_frames, delay, max_passes, inter_token_ms, drafts, proposal_key):
         step_us = DELAYS_US[delay]
+        if drafts:  # the fewest that are prepared
+            drafts = min((width - 1 for _, _, width, _ in model.speculative), default=0)
         self.harness = Harness(
             model,
             max_frames=max_frames,
-            settings=Settings(max_waiting=4, max_passes=max_passes, inter_token_ms=inter_token_ms),
+            settings=Settings(
+                max_waiting=4, max_passes=max_passes, inter_token_ms=inter_token_ms, draft_tokens=drafts
+            ),
+            proposal_key=proposal_key,
             delay_s=(lambda frame, program: frame * 7919 % 4 * step_us * 1e-6) if step_us else None,
         )
         self.count = 0
@@ -60,6 +60,7 @@ class RandomService(RuleBasedStateMachine):
     @rule(
         suffix=st.lists(tokens, min_size=0, max_size=45).map(tuple),
         choice=st.integers(0, 10**6),
+        repeat=st.sampled_from([1, 1, 6]),
         cut=st.sampled_from([0, 0, 0, 1, 4, 9]),
         endpoints=st.lists(st.integers(1, 40), max_size=4).map(tuple),
         max_tokens=st.integers(1, 45),
@@ -67,8 +68,11 @@ class RandomService(RuleBasedStateMachine):
         min_tokens=st.sampled_from([0, 0, 3]),
         seed=st.integers(0, 2**64 - 1),
     )
-    def submit(self, suffix, choice, cut, endpoints, max_tokens, stops, min_tokens, seed):
+    def submit(self, suffix, choice, repeat, cut, endpoints, max_tokens, stops, min_tokens, seed):
         """A new prompt, or one that continues, branches from or repeats an earlier history."""
+        Totals.steps += 1
+        if self.harness.model.context > 100:
+            suffix *= repeat
         history = self.histories[choice % len(self.histories)]
         prompt = history[: len(history) - cut] + suffix or (1,)
         self.count += 1
@@ -79,16 +83,19 @@ class RandomService(RuleBasedStateMachine):
 
     @rule(choice=st.integers(0, 10**6))
     def cancel(self, choice):
+        Totals.steps += 1
         if self.count:
             self.harness.engine.cancel(f"r{1 + choice % self.count}")
 
     @rule(count=st.integers(1, 12))
     def step(self, count):
+        Totals.steps += 1
         for _ in range(count):
             self.harness.engine.step()
 
     @rule()
     def finish_everything(self):
+        Totals.steps += 1
         self.harness.run()
         self.harness.check()
 
@@ -109,11 +116,35 @@ class RandomService(RuleBasedStateMachine):
                 self.harness.run()
                 self.harness.check()
                 self.harness.check_empty()
+                self.count_up()
             finally:
                 self.harness.close()
 
+    def count_up(self):
+        scheduler = self.harness.scheduler
+        Totals.frames += self.harness.engine._steps
+        Totals.drafted += scheduler.drafted[0]
+        Totals.accepted += scheduler.drafted[1]
+        Totals.preemptions += scheduler.preemptions
+        Totals.hits += scheduler.prefix.hits
 
-RandomService.TestCase.settings = settings(
-    max_examples=int(__import__("os").environ.get("N", "120")), stateful_step_count=30, deadline=None
-)
-TestRandomService = RandomService.TestCase
+
+@pytest.mark.slow
+@pytest.mark.timeout(3 * 3600)
+def test_random_service(complete, capsys):
+    services = (25 if complete else 1) * STEPS // 40
+    run_state_machine_as_test(
+        RandomService,
+        settings=settings(
+            max_examples=services,
+            stateful_step_count=STEPS_PER_SERVICE,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+    counts = {name: count for name, count in vars(Totals).items() if isinstance(count, int)}
+    with capsys.disabled():
+        print(f"\n{services} services: {counts}")
+    assert Totals.steps >= STEPS
+    assert min(Totals.accepted, Totals.drafted - Totals.accepted, Totals.hits) > 200
+    assert Totals.preemptions > 10
