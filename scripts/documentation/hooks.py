@@ -76,7 +76,7 @@ def site_link(link: re.Match[str], source: str, titles: dict[str, str]) -> str:
     file = os.path.normpath(os.path.join(os.path.dirname(source), path))
     if not (ROOT / file).exists():
         log.warning("%s: there is no %s", source, target)
-        return link[0]
+        return text
     page = INCLUDED.get(file, file.removeprefix("docs/") if file.startswith("docs/") else None)
     if page is None:
         return text
