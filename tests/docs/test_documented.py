@@ -127,6 +127,11 @@ def models(named: dict[str, Any]) -> Names:
     return found
 
 
+def rooms(package: Path) -> Names:
+    """Packages inside a package."""
+    return {file.parent.name for file in package.glob("*/__init__.py")}
+
+
 # Names in the documentation.
 
 
@@ -190,6 +195,11 @@ def one_more_option() -> dict[str, Any]:
     return cli_tables.commands() | {"recipes": typer.main.get_command(planted)}
 
 
+def one_more_room() -> Any:
+    found = (ROOT / "flare-core/src/flare").glob("*/__init__.py")
+    return SimpleNamespace(glob=lambda _: [*found, Path("planted/__init__.py")])
+
+
 class PlantedModel(ContractModel):
     planted: int
 
@@ -237,6 +247,9 @@ CHECKS = {
         lambda: [*METRICS, MetricRow("flare:planted_total", "counter", "tokens", (), "Planted.")],
     ),
     "commands": Check("cli.md", None, options, command_sections, cli_tables.commands, one_more_option),
+    "rooms": Check(
+        "architecture.md", "Rooms", rooms, first_cells, lambda: ROOT / "flare-core/src/flare", one_more_room
+    ),
     "contract": Check(
         "contract.md",
         None,
