@@ -8,7 +8,6 @@ import tokenizers
 
 from flare.errors import CoreError
 
-
 _LONG = 1000  # tokens; decoding fewer takes less than switching threads
 
 
