@@ -1,7 +1,7 @@
 """The tables of options in docs/cli.md, from the commands themselves. Run it to write them.
 
-A table stands between `<!-- options: COMMAND -->` and `<!-- end -->`; all text around it is written by hand. The
-tests fail when a table is not what the code says.
+A table stands between `<!-- options: COMMAND -->` and `<!-- end -->`; the text around it is written by
+hand. The tests fail when a table is not what the code says.
 """
 
 from __future__ import annotations
@@ -20,9 +20,13 @@ _TABLE = re.compile(r"(<!-- options: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTAL
 
 
 def commands() -> dict[str, Any]:
-    """Every command of `flare`, as click sees it."""
-    group: Any = typer.main.get_command(app)
-    return dict(group.commands)
+    """Every command of `flare`."""
+    return dict(group().commands)
+
+
+def group() -> Any:
+    """`flare` itself, as click sees it."""
+    return typer.main.get_command(app)
 
 
 def current(page: str) -> str:

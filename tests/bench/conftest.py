@@ -10,4 +10,5 @@ from fake_openai import FakeServer
 def server() -> Iterator[FakeServer]:
     """A fresh fake server on a free loopback port."""
     with FakeServer() as fake:
+        fake.behaviour.token_seconds = 0.002
         yield fake

@@ -8,11 +8,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from flare.testing.teacher_forcing import Forced, capacity_lengths, lane_patterns, partition, two_way_cuts
 from tokenizers import Tokenizer
 
 from flare.contract import DType
 from flare.prepare import Checkpoint
+from flare.testing.teacher_forcing import Forced, capacity_lengths, lane_patterns, partition, two_way_cuts
 from flare_recipe_smollm.recipe import RECIPE
 
 pytestmark = [pytest.mark.model, pytest.mark.slow]

@@ -6,9 +6,9 @@ import random
 from pathlib import Path
 
 import pytest
-from flare.testing.teacher_forcing import Forced, capacity_lengths, lane_patterns, partition, two_way_cuts
 
 from flare.contract import DType
+from flare.testing.teacher_forcing import Forced, capacity_lengths, lane_patterns, partition, two_way_cuts
 from flare_recipe_smollm.recipe import RECIPE
 
 LENGTH = 150

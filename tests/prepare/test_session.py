@@ -18,9 +18,9 @@ from flare.contract import DType, ProgramKind, ValueSource
 from flare.corefile import CoreReader, read_contract
 from flare.device import load_device
 from flare.device.cpu import CpuDevice
+from flare.device.direct import DirectRunner
 from flare.errors import CapacityError, CheckpointError
 from flare.prepare import CapacityRequest, Checkpoint
-from flare.device.direct import DirectRunner
 from flare.prepare.progress import Progress
 from flare.prepare.session import PreparationSession
 from flare_recipe_smollm.recipe import RECIPE

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import socket
 import threading
 import time
 
@@ -297,3 +298,10 @@ def test_a_taken_port_is_a_typed_error() -> None:
     with listen("127.0.0.1", 0) as taken, pytest.raises(FlareError, match="cannot listen") as caught:
         listen("127.0.0.1", taken.getsockname()[1])
     assert caught.value.field == "port"
+
+
+def test_small_writes_are_not_held_back() -> None:
+    with listen("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
+        accepted, _ = listener.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

@@ -203,8 +203,8 @@ def test_two_apps_share_nothing(fresh: LiveServer) -> None:
 def test_the_page_for_operators_has_the_same_table() -> None:
     page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
     rows = [
-        f"| `{row.name}` | {row.kind} | {row.unit} | {' '.join(row.labels)} | "
-        f"{f'`{row.alias_name}`' if row.alias_name else 'flare only'} | {row.help} |"
+        f"| `{row.name}` | {row.help} | {row.kind} | {row.unit} | {' '.join(row.labels)} | "
+        f"{f'`{row.alias_name}`' if row.alias_name else 'flare only'} |"
         for row in METRICS
         if not row.name.startswith("process_")
     ]

@@ -40,6 +40,8 @@ from flare.errors import FlareError
 
 MAX_WAITING = 16
 SETTLE_SECONDS = 30.0
+TOKENIZER_WORDS, PROMPTS_AT_ONCE = 10_000, 128
+TOKENIZER_THREADS = 4  # twice those of the server, which share unevenly
 PROBES_AT_ONCE = 40  # grows every thread pool of the server to its limit
 
 
@@ -150,7 +152,8 @@ async def _soak(server: Started, temporary: Path, report: Report) -> None:
             )
 
     async with load(report.seed + 1) as (http, warm):
-        await _fill(http, writer, slots)
+        await _fill_cache(http, writer, slots)
+        await _fill_tokenizer(http, writer)
         await asyncio.gather(*(http.get("/metrics") for _ in range(PROBES_AT_ONCE)))
         await warm.run(0)
     report.before = await _settled(watch)
@@ -187,13 +190,30 @@ async def _writer(url: str) -> Writer:
         return Writer(target.model, target.context, 0.9 * len(text) / tokens)
 
 
-async def _fill(http: httpx.AsyncClient, writer: Writer, slots: int) -> None:
+async def _fill_cache(http: httpx.AsyncClient, writer: Writer, slots: int) -> None:
     """Every slot to its last token, so that every page of the cache was written once: a page that nobody
     touched costs no memory yet."""
     rng = random.Random(0)
     for _ in range(2):
         bodies = [writer.endless(rng, share=0.85) for _ in range(slots)]
         await asyncio.gather(*(client.answer(http, body) for body in bodies))
+
+
+async def _fill_tokenizer(http: httpx.AsyncClient, writer: Writer) -> None:
+    """As many different words as the tokenizer library remembers: on every thread it keeps the tokens of the
+    first 10,000 that it meets there, some KiB each when words are long; until then new prompts cost memory.
+    Several clients, so that every thread of the server takes its part. Nothing is drawn for these."""
+    rng = random.Random(0)
+
+    async def send(requests: int) -> None:
+        for _ in range(requests):
+            prompts = [f"{rng.getrandbits(60):x}" for _ in range(PROMPTS_AT_ONCE)]
+            body = {"model": writer.model, "prompt": prompts, "max_tokens": 0}
+            (await http.post("/v1/completions", json=body)).raise_for_status()
+
+    clients = 4
+    requests = TOKENIZER_WORDS * TOKENIZER_THREADS // (PROMPTS_AT_ONCE * clients) + 1
+    await asyncio.gather(*(send(requests) for _ in range(clients)))
 
 
 async def _sample(watch: Watch, report: Report) -> None:

@@ -71,7 +71,7 @@ class Watch:
     """Takes samples of the processes `pids` behind `url`, whose temporary files are in `temporary`."""
 
     def __init__(self, url: str, pids: Mapping[str, int], temporary: Path) -> None:
-        # A new connection each time, closed before descriptors are counted.
+        # A new connection each time, which the server may close a little later than we do.
         self._http = httpx.Client(
             base_url=url, timeout=30, trust_env=False, limits=httpx.Limits(max_keepalive_connections=0)
         )
@@ -81,6 +81,8 @@ class Watch:
 
     def sample(self) -> Sample:
         """Now. Raises: OSError when a process is gone, httpx.HTTPError when the server does not answer."""
+        # Before the question: its connection is none of the load's.
+        processes = {name: sample_process(pid) for name, pid in self._pids.items()}
         page = self._http.get("/metrics")
         gauges = read_gauges(page.raise_for_status().text)
         counts = {name: gauges[f"flare:{name}"] for name in COUNTS if f"flare:{name}" in gauges}
@@ -88,7 +90,7 @@ class Watch:
             counts[OPEN_REQUESTS] = gauges[f"flare:{OPEN_REQUESTS}"] - 1
         return Sample(
             seconds=time.monotonic() - self._began,
-            processes={name: sample_process(pid) for name, pid in self._pids.items()},
+            processes=processes,
             counts=counts,
             temporary=sum(1 for _ in self._temporary.rglob("*")),
         )

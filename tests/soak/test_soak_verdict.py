@@ -137,6 +137,20 @@ def leaky(folder: Path, *kept: str) -> Iterator[tuple[Watch, httpx.Client]]:
         process.wait()
 
 
+def settled(watch: Watch) -> Sample:
+    """The server when three samples in a row are alike: it closes connections a little later than we do."""
+    deadline = time.monotonic() + 20
+    alike = [watch.sample()]
+    while len(alike) < 3:
+        assert time.monotonic() < deadline
+        time.sleep(0.03)
+        now = watch.sample()
+        alike = (
+            [*alike, now] if not (judge_baseline(alike[0], now) + judge_baseline(now, alike[0])) else [now]
+        )
+    return alike[-1]
+
+
 @pytest.mark.parametrize(
     ("kept", "message"),
     [
@@ -149,10 +163,10 @@ def leaky(folder: Path, *kept: str) -> Iterator[tuple[Watch, httpx.Client]]:
 )
 def test_a_server_that_keeps_something_is_found(tmp_path: Path, kept: str, message: str) -> None:
     with leaky(tmp_path, kept) as (watch, client):
-        before = watch.sample()
-        assert judge_baseline(before, watch.sample()) == []
+        before = settled(watch)
+        assert judge_baseline(before, settled(watch)) == []
         client.post("/")
-        (found,) = judge_baseline(before, watch.sample())
+        (found,) = judge_baseline(before, settled(watch))
         assert found.startswith(message)
 
 

@@ -9,7 +9,6 @@ import tokenizers
 from flare.errors import CoreError
 from flare.frontend.cuts import exact_cuts
 
-
 _LONG = 1000  # tokens; decoding fewer takes less than switching threads
 
 

@@ -25,9 +25,13 @@ def listen(host: str, port: int) -> socket.socket:
     """A listening socket; port 0 takes a free one. Raises FlareError when the address cannot be bound."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family, backlog=2048)
+        listener = socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
         raise FlareError(f"cannot listen on {host} port {port}: {error}", field="port") from None
+    # Accepted connections inherit it. The event loop sets it only on sockets it made itself; without it the
+    # kernel holds the second small write of a stream until the first is acknowledged, about 40 ms.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
 
 
 async def serve(

@@ -1,0 +1,8 @@
+"""What the documentation is made with, importable."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "scripts" / "documentation"))
