@@ -389,3 +389,28 @@ def test_device_blocks_are_copied_out_and_in():
         copy[:] = 0
         assert np.array_equal(device.read_blocks(region, (5, 2)), data)
     harness.close()
+
+
+def test_different_histories_are_brought_back_beside_each_other(harness):
+    one, two = keep(harness), keep(harness, PROMPT[::-1], "second")
+    harness.submit(request("r1", (*one, 5), max_tokens=3))
+    harness.submit(request("r2", (*two, 5), max_tokens=3))
+    assert harness.scheduler.restores.active == 2
+    harness.run()
+    assert (cached(harness, "r1"), cached(harness, "r2")) == (len(one), len(two))
+
+
+def test_a_copy_to_the_tiers_is_no_use_of_a_checkpoint(harness):
+    ends = []
+    for index in range(3):
+        harness.submit(request(f"r{index}", (index, 1, 2, 3), max_tokens=1))
+        while not isinstance(harness.end(f"r{index}"), Finished) or harness.scheduler.leaving:
+            harness.engine.step()
+        ends.append((index, 1, 2, 3))
+    harness.run()  # saves them, the newest first
+    tree = harness.scheduler.tree
+    found = [tree.find(harness_identity(harness, tokens), 4) for tokens in ends]
+    assert [checkpoint.serial for checkpoint in sorted(found, key=lambda c: c.accessed)] == [
+        checkpoint.serial for checkpoint in found
+    ]
+    assert tree._order.oldest() is found[0]
