@@ -31,7 +31,7 @@ def main(arguments: Sequence[str]) -> int:
     """Check the named faults, or all; the number of faults that nothing noticed."""
     for seed in range(100):
         serve(seed, MODELS)
-    print(f"without a fault: 100 services are right")
+    print("without a fault: 100 services are right")
     missed = 0
     for name in arguments or FAULTS:
         found = first_failure(name)

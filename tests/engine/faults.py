@@ -15,6 +15,7 @@ from flare.engine import packing
 from flare.scheduler import Scheduler
 from flare.scheduler.request import Request
 from flare.scheduler.residency import Residency
+from flare.scheduler.steps import Steps
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 FAULTS: dict[str, Plant] = {}
@@ -58,17 +59,16 @@ def skip_the_row_copy(patch):
 
 @fault
 def restore_another_snapshot(patch):
-    plan_restore = Scheduler._plan_restore
+    restored = Steps._restored
 
-    def other(scheduler, request):
-        plan = plan_restore(scheduler, request)
-        first = scheduler.rows._first
-        for lane in plan.lanes:
-            row = first + (lane.transfer.source_row - first + 1) % scheduler.rows.total
+    def other(steps, request):
+        step, rows = restored(steps, request), steps._residency.rows
+        for lane in step.lanes:
+            row = rows._first + (lane.transfer.source_row - rows._first + 1) % rows.total
             lane.transfer = replace(lane.transfer, source_row=row)
-        return plan
+        return step
 
-    patch.setattr(Scheduler, "_plan_restore", other)
+    patch.setattr(Steps, "_restored", other)
 
 
 @fault
@@ -106,10 +106,9 @@ def capture_the_pending_token(patch):
 
     def one_more(residency, request, tokens, last):
         capture = reserve(residency, request, tokens, last)
-        if capture is not None and tokens + 1 <= len(request.identity):
-            if (tokens + 1) % residency.pages.page_tokens > 1:  # the page arithmetic still fits
-                return replace(capture, tokens=tokens + 1)
-        return capture
+        # Only where the page arithmetic still fits, so that nothing but the content is wrong.
+        fits = tokens + 1 <= len(request.identity) and (tokens + 1) % residency.pages.page_tokens > 1
+        return replace(capture, tokens=tokens + 1) if capture is not None and fits else capture
 
     patch.setattr(Residency, "reserve_snapshot", one_more)
 

@@ -201,7 +201,7 @@ def test_a_scheduler_that_looked_would_be_seen(sim_core: Path, monkeypatch: pyte
         init(self, contract, *arguments)
         if "hash" in contract.provenance.model:
             self._prefill_due = False
-            self._inter_token_ms = 1e-3
+            self._steps._inter_token_ms = 1e-3
 
     monkeypatch.setattr(module.Scheduler, "__init__", curious)
     device = load_core(str(sim_core), 1)

@@ -66,7 +66,7 @@ def _count_outputs_fake(*operands: Tensor) -> None:
     check_operands("count_outputs", _COUNTED, operands)
 
 
-# A request that was preempted starts again with its whole history as the prompt: after `start_request` counted
+# A preempted request starts again with its whole history as the prompt: after `start_request` counted
 # all of it, the last `output_length` tokens move to where output is counted.
 define(
     f"count_outputs({arguments(_COUNTED, _COUNTED[-2:])}) -> ()",

@@ -25,25 +25,24 @@ and a request that passed `Limits` fits into empty pools.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Literal
 
 from flare.cache import CheckpointTree, PagePool, RowPool, SlotPool
-from flare.contract import PendingTokens, PreparedContract, Program, ProgramKind, Status
+from flare.contract import PendingTokens, PreparedContract, ProgramKind, Status
 from flare.scheduler.captures import capture_budget, prefill_endpoints
 from flare.scheduler.costs import ProgramCosts
-from flare.scheduler.cover import PrefillCover
 from flare.scheduler.limits import Limits, Refusal
 from flare.scheduler.listener import Listener
-from flare.scheduler.plan import Capture, Lane, Plan, Transfer
+from flare.scheduler.plan import Capture, Plan
 from flare.scheduler.queue import WaitingQueue
 from flare.scheduler.records import LaneRecord, check_records
 from flare.scheduler.request import Phase, Request, RequestSpec
 from flare.scheduler.residency import PrefixCounts, Residency
 from flare.scheduler.restores import Restores
-from flare.scheduler.settings import SLOWDOWN, Settings
-from flare.scheduler.speculation import ProposalSource, Round, Speculation
+from flare.scheduler.settings import Settings
+from flare.scheduler.speculation import ProposalSource
+from flare.scheduler.steps import Step, Steps
 from flare.scheduler.tiers import Saving, Ticket, Tiers
 from flare.scheduler.write_back import WriteBack
 
@@ -74,20 +73,11 @@ class Scheduler:
         self._verification_width = capacities.verification_width
         self._listener = listener
         self._limits = Limits(contract)
-        self._inter_token_ms = settings.inter_token_ms
-        self._start = contract.of_kind(ProgramKind.START)[0]
-        self._restore = _only(contract, ProgramKind.RESTORE)
-        self._snapshot = _only(contract, ProgramKind.SNAPSHOT)
-        self._resume = _only(contract, ProgramKind.RESUME)
-        self._decodes = contract.of_kind(ProgramKind.DECODE)
-        self._cover = PrefillCover(contract.of_kind(ProgramKind.PREFILL), self.costs)
-        host_fed = any(program.pending is PendingTokens.HOST for program in self._decodes)
-        self._speculation: Speculation | None = None
-        if settings.draft_tokens or (settings.draft_tokens is None and capacities.speculative):
-            self._speculation = Speculation(contract, settings.draft_tokens, self.costs, proposals)
+        self._steps = Steps(contract, self.residency, self.costs, settings, proposals)
+        host_fed = any(p.pending is PendingTokens.HOST for p in contract.of_kind(ProgramKind.DECODE))
         # How far a speculative step gets is known when it is complete.
-        self._max_frames = 1 if host_fed or self._speculation else max_frames
-        keeps = settings.prefix_caching and self._snapshot and self._restore
+        self._max_frames = 1 if host_fed or self._steps.speculation else max_frames
+        keeps = settings.prefix_caching and self._steps.keeps_state
         snapshots = capacities.snapshot_rows if keeps else 0
         self._budget = capture_budget(snapshots, capacities.concurrency)
         self.restores = Restores(self.residency, tiers)
@@ -132,7 +122,7 @@ class Scheduler:
     @property
     def drafted(self) -> tuple[int, int]:
         """Proposed tokens that were verified, and how many of them were right."""
-        speculation = self._speculation
+        speculation = self._steps.speculation
         return (speculation.drafted, speculation.accepted) if speculation else (0, 0)
 
     @property
@@ -249,8 +239,8 @@ class Scheduler:
         for lane, record in zip(plan.lanes, records, strict=False):
             if lane.request.phase is not Phase.ENDED:
                 self._take_record(lane.request, record)
-            if self._speculation is not None and plan.program.kind is ProgramKind.SPECULATIVE:
-                self._speculation.observe(lane.length - 1, max(len(record.tokens) - 1, 0))
+            if self._steps.speculation and plan.program.kind is ProgramKind.SPECULATIVE:
+                self._steps.speculation.observe(lane.length - 1, max(len(record.tokens) - 1, 0))
                 lane.request.consumed, lane.request.drawn = lane.request.confirmed, lane.request.generated
         if plan.capture is not None:
             self._take_snapshot(plan.capture, plan.frame)
@@ -314,13 +304,7 @@ class Scheduler:
             if last:
                 self._leave(request)
             return self.plan()
-        assert self._snapshot is not None
-        transfer = Transfer(request.slot.row, capture.storage.row)
-        if capture.storage.tail_page is not None and not last:
-            tail = request.pages[tokens // self.pages.page_tokens]
-            transfer = Transfer(request.slot.row, capture.storage.row, tail, capture.storage.tail_page)
-        lane = Lane(request, consumed=tokens, length=0, sample=False, transfer=transfer)
-        return self._submit(self._snapshot, [lane], capture)
+        return self._submit(self._steps.capture(capture), capture)
 
     def _take_snapshot(self, capture: Capture, frame: int) -> None:
         request = capture.request
@@ -334,57 +318,14 @@ class Scheduler:
             self._leave(request)
 
     def _plan_prefill(self, request: Request, decoding: list[Request]) -> Plan:
-        if not request.started:
-            request.started = True
-            return self._submit(self._start, [Lane(request, consumed=0, length=0, sample=False)])
-        if request.base is not None and not request.restored:
-            return self._plan_restore(request)
-        self._prefill_due = False
-        if request.consumed == request.input_length:
-            assert self._resume is not None
-            return self._submit_first_draw(self._resume, Lane(request, request.consumed, 0, sample=True))
-        limit_us = math.inf
-        if decoding:
-            step_us = self.costs.of(self._usual_program(len(decoding)).name)
-            budget = step_us * SLOWDOWN if self._inter_token_ms is None else self._inter_token_ms * 1000.0
-            limit_us = budget - step_us
-        end = next((cut for cut in request.endpoints if cut > request.consumed), request.input_length)
-        program = self._cover.next(end - request.consumed, limit_us)
-        length = min(end - request.consumed, program.tokens)
-        lane = Lane(
-            request, request.consumed, length, sample=request.consumed + length == request.input_length
-        )
-        request.consumed += length
-        request.capture_due = request.consumed in request.endpoints
-        if lane.sample:
-            return self._submit_first_draw(program, lane)
-        return self._submit(program, [lane])
-
-    def _plan_restore(self, request: Request) -> Plan:
-        assert request.base is not None
-        assert self._restore is not None
-        request.restored = True
-        request.consumed = request.confirmed = request.base.tokens
-        storage = request.base.storage
-        transfer = Transfer(storage.row, request.slot.row)
-        if storage.tail_page is not None:
-            tail = request.pages[request.shared]
-            transfer = Transfer(storage.row, request.slot.row, storage.tail_page, tail)
-        lane = Lane(request, consumed=request.consumed, length=0, sample=False, transfer=transfer)
-        return self._submit(self._restore, [lane])
-
-    def _submit_first_draw(self, program: Program, lane: Lane) -> Plan:
-        lane.request.drawn += 1
-        lane.request.phase = Phase.DECODING
-        return self._submit(program, [lane])
+        step = self._steps.towards_first_draw(request, decoding)
+        if step.program.kind not in (ProgramKind.START, ProgramKind.RESTORE):
+            self._prefill_due = False
+        return self._submit(step)
 
     def _plan_decode(self, decoding: list[Request]) -> Plan | None:
-        speculation = self._speculation
-        width, most = (speculation.width, speculation.pages_per_step) if speculation else (1, 1)
-        for request in decoding:
-            self.residency.grow(request, width, most)
-        rooms = [self.residency.room(request, most) for request in decoding]
-        if min(rooms) < 1:
+        step = self._steps.decode(decoding)
+        if step is None:
             self._growth_due = True
             if self.in_flight or self.transferring:
                 return None
@@ -394,25 +335,7 @@ class Scheduler:
             self._growth_due = False
             self._admission_due = True
         self._prefill_due = True
-        if speculation and (step := speculation.round(decoding, rooms)) is not None:
-            return self._submit_round(step, decoding)
-        lanes: list[Lane] = []
-        for request in decoding:
-            lane = Lane(
-                request, request.consumed, length=1, sample=True, page_updates=request.page_updates[:1]
-            )
-            lanes.append(lane)
-            del request.page_updates[:1]
-            request.consumed += 1
-            request.drawn += 1
-        return self._submit(self._decode_program(len(lanes)), lanes)
-
-    def _submit_round(self, step: Round, decoding: list[Request]) -> Plan:
-        lanes: list[Lane] = []
-        for request, length, proposals in zip(decoding, step.lengths, step.proposals, strict=True):
-            updates, request.page_updates = request.page_updates, []
-            lanes.append(Lane(request, request.consumed, length, True, updates, proposals))
-        return self._submit(step.program, lanes)
+        return self._submit(step)
 
     def _make_way(self, newest: Request) -> None:
         """Take the newest decoder's pages, for those before it; or end it when it was alone."""
@@ -427,21 +350,12 @@ class Scheduler:
         self._depart(newest)
         self._listener.preempted(newest)
 
-    def _usual_program(self, lanes: int) -> Program:
-        return self._speculation.expected(lanes) if self._speculation else self._decode_program(lanes)
-
-    def _decode_program(self, lanes: int) -> Program:
-        for program in self._decodes:
-            if program.lanes >= lanes:
-                return program
-        raise AssertionError("capacities hold a decode program for every concurrency")
-
-    def _submit(self, program: Program, lanes: list[Lane], capture: Capture | None = None) -> Plan:
+    def _submit(self, step: Step, capture: Capture | None = None) -> Plan:
         self._submitted += 1
-        self._exclusive = program.kind is not ProgramKind.DECODE
-        for lane in lanes:
+        self._exclusive = step.program.kind is not ProgramKind.DECODE
+        for lane in step.lanes:
             lane.request.last_frame = self._submitted
-        return Plan(frame=self._submitted, program=program, lanes=lanes, capture=capture)
+        return Plan(frame=self._submitted, program=step.program, lanes=step.lanes, capture=capture)
 
     # Coming and going.
 
@@ -466,7 +380,7 @@ class Scheduler:
                 self._listener.admitted(request)
 
     def _reserve(self, request: Request) -> bool:
-        limit = 0 if not self._budget else request.input_length - (self._resume is None)
+        limit = 0 if not self._budget else request.input_length - (not self._steps.resumes)
         if self.restores.waits(request, limit):
             return False
         alone = not (self._running or self._leaving or self.in_flight or self.transferring)
@@ -520,8 +434,3 @@ class Scheduler:
         request.capture_due = False
         self.residency.release(request)
         self._admission_due = True
-
-
-def _only(contract: PreparedContract, kind: ProgramKind) -> Program | None:
-    programs = contract.of_kind(kind)
-    return programs[0] if programs else None

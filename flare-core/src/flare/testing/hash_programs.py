@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import flare.device.sim_speculation  # noqa: F401  registers operators, as sim_sequence does
 from flare.contract import (
     METADATA_FIELDS,
     BufferSpec,
@@ -16,7 +17,7 @@ from flare.contract import (
     SpeculativeShape,
     ValueSource,
 )
-from flare.device.sim_program import OPERATORS
+from flare.device.sim_ops import OPERATORS
 from flare.device.sim_sequence import Fields
 from flare.testing.assembly import Assembly
 
