@@ -7,8 +7,9 @@ from engine_harness import Harness, request
 from random_load import serve
 from service_models import SPECULATIVE, speculative
 
-from flare.contract import Record
+from flare.contract import Record, ValueSource
 from flare.device.sim_ops import OPERATORS, SimOperator
+from flare.engine import packing
 from flare.engine.messages import Finished
 from flare.errors import ExecutionError
 from flare.scheduler import Scheduler
@@ -154,15 +155,14 @@ def write_beyond_the_pages(patch):
 
 
 def tell_one_page_per_step(patch):
-    submit = Scheduler._submit_round
+    pack = packing._PACKERS[ValueSource.PAGE_UPDATES]
 
-    def one(scheduler, step, decoding):
-        plan = submit(scheduler, step, decoding)
-        for lane in plan.lanes:
-            lane.page_updates = lane.page_updates[:1]
-        return plan
+    def first(view, plan):
+        pack(view, plan)
+        if view.ndim == 3:
+            view[:, 1:] = -1
 
-    patch.setattr(Scheduler, "_submit_round", one)
+    patch.setitem(packing._PACKERS, ValueSource.PAGE_UPDATES, first)
 
 
 def capture_behind_the_accepted(patch):
