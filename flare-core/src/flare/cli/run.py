@@ -69,6 +69,7 @@ def run(
     max_connections: so.MaxConnectionsOption = 512,
     request_timeout: so.RequestTimeoutOption = None,
     io_timeout: so.IoTimeoutOption = 60.0,
+    debug_endpoints: so.DebugEndpointsOption = False,
     log_format: so.LogFormatOption = so.LogFormat.TEXT,
     log_level: so.LogLevelOption = so.LogLevel.INFO,
 ) -> None:
@@ -92,6 +93,7 @@ def run(
             max_connections,
             request_timeout,
             io_timeout,
+            debug_endpoints,
         )
 
     name = served_model_name or core.name.removesuffix(".safetensors").removesuffix(".core")

@@ -95,6 +95,12 @@ IoTimeoutOption = Annotated[
         help="Seconds for a client to send a request's head, then its body, or to go on reading.",
     ),
 ]
+DebugEndpointsOption = Annotated[
+    bool,
+    typer.Option(
+        "--debug-endpoints", envvar="FLARE_DEBUG_ENDPOINTS", help="Serve /debug/cache to whoever can connect."
+    ),
+]
 LogFormatOption = Annotated[
     LogFormat,
     typer.Option("--log-format", envvar="FLARE_LOG_FORMAT", help="Log lines for people or as JSON."),
@@ -116,6 +122,7 @@ def server_settings(
     max_connections: int,
     request_timeout: float | None,
     io_timeout: float,
+    debug_endpoints: bool,
 ) -> ServerSettings:
     """The options as settings. Raises FlareError for unusable keys, OSError for an unreadable key file."""
     from flare.server.keys import ApiKeys, read_key_file
@@ -132,4 +139,5 @@ def server_settings(
         request_timeout=request_timeout,
         io_timeout=io_timeout,
         max_connections=max_connections,
+        debug_endpoints=debug_endpoints,
     )

@@ -11,6 +11,7 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from flare import errors
 from flare.cache.store_options import StoreOptions
@@ -19,11 +20,14 @@ from flare.engine.generation import ProcessGeneration
 from flare.engine.loading import DEFAULT_LOADER
 from flare.engine.messages import (
     Admitted,
+    CacheReport,
     Cancel,
+    Command,
     Event,
     Failed,
     Finished,
     LoadFailed,
+    QueryCache,
     QueryStats,
     Ready,
     Rejected,
@@ -34,6 +38,8 @@ from flare.engine.messages import (
 )
 from flare.errors import ExecutionError, FlareError, RequestError, UnavailableError
 from flare.scheduler import Settings
+
+A = TypeVar("A", Stats, CacheReport)
 
 _DEATH_GRACE_S = 0.02  # for events the process sent before it ended
 _CANCEL_GRACE_S = 2.0  # to give up running requests
@@ -63,6 +69,7 @@ class ProcessEngineClient:
         self._shutting_down = False
         self._generations: dict[str, ProcessGeneration] = {}
         self._stats: deque[asyncio.Future[Stats]] = deque()
+        self._reports: deque[asyncio.Future[CacheReport]] = deque()
         self._background: set[asyncio.Task[None]] = set()
         self._process = subprocess.Popen(
             _command(os.fspath(core), self._channel.endpoint, options),
@@ -138,11 +145,19 @@ class ProcessEngineClient:
 
     async def stats(self) -> Stats:
         """See `EngineClient.stats`."""
+        return await self._asked(QueryStats(), self._stats)
+
+    async def cache_report(self, most: int = 1000) -> CacheReport:
+        """See `EngineClient.cache_report`."""
+        return await self._asked(QueryCache(most), self._reports)
+
+    async def _asked(self, question: Command, waiting: deque[asyncio.Future[A]]) -> A:
+        """Answers of one kind come in the order of the questions."""
         self._check()
-        if not self._channel.send(QueryStats()):
+        if not self._channel.send(question):
             raise ExecutionError("the engine process does not answer")
-        answer: asyncio.Future[Stats] = self._loop.create_future()
-        self._stats.append(answer)
+        answer: asyncio.Future[A] = self._loop.create_future()
+        waiting.append(answer)
         return await answer
 
     async def shutdown(self, drain: bool = True, drain_timeout_s: float = 30.0) -> None:
@@ -197,9 +212,9 @@ class ProcessEngineClient:
                 if generation := self._generations.pop(event.request_id, None):
                     generation.fail(ExecutionError(event.message))
             case Stats():
-                answer = self._stats.popleft()
-                if not answer.done():
-                    answer.set_result(event)
+                _settle(self._stats, event)
+            case CacheReport():
+                _settle(self._reports, event)
             case Ready():
                 if not self._ready.done():
                     self._ready.set_result(event)
@@ -237,10 +252,21 @@ class ProcessEngineClient:
         for generation in self._generations.values():
             generation.fail(ExecutionError(str(error)))
         self._generations.clear()
-        while self._stats:
-            answer = self._stats.popleft()
-            if not answer.done():
-                answer.set_exception(ExecutionError(str(error)))
+        _give_up(self._stats, error)
+        _give_up(self._reports, error)
+
+
+def _settle(waiting: deque[asyncio.Future[A]], answer: A) -> None:
+    asked = waiting.popleft()
+    if not asked.done():
+        asked.set_result(answer)
+
+
+def _give_up(waiting: deque[asyncio.Future[A]], error: FlareError) -> None:
+    while waiting:
+        asked = waiting.popleft()
+        if not asked.done():
+            asked.set_exception(ExecutionError(str(error)))
 
 
 def _command(core: str, endpoint: str, options: EngineOptions) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Protocol
 
-from flare.engine.messages import Finished, Ready, Stats, Submit, Tokens
+from flare.engine.messages import CacheReport, Finished, Ready, Stats, Submit, Tokens
 
 
 class Generation(Protocol):
@@ -46,3 +46,6 @@ class EngineClient(Protocol):
 
     async def stats(self) -> Stats:
         """One current snapshot. Raises UnavailableError or ExecutionError as `submit` does."""
+
+    async def cache_report(self, most: int = 1000) -> CacheReport:
+        """The checkpoints used last, `most` of them. Raises as `stats` does."""

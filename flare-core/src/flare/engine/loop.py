@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
+from heapq import nlargest
 from typing import Literal, cast
 
 from flare.contract import ProgramKind
 from flare.device.base import Device, Frame
 from flare.engine.messages import (
     Admitted,
+    CachedPrefix,
+    CacheReport,
     Event,
     Failed,
     Finished,
@@ -155,6 +158,25 @@ class Engine:
         if not drain:
             for request_id in self.scheduler.live_ids():
                 self.scheduler.cancel(request_id)
+
+    def cache_report(self, most: int) -> CacheReport:
+        """The checkpoints used last, `most` of them."""
+        tree = self.scheduler.tree
+        latest = nlargest(most, tree, key=lambda node: node.accessed)
+        return CacheReport(
+            total=len(tree),
+            checkpoints=tuple(
+                CachedPrefix(
+                    number=node.serial,
+                    parent=None if node.parent is None else node.parent.serial,
+                    tokens=node.tokens,
+                    pages=node.held_pages,
+                    pins=node.pins,
+                    accessed=node.accessed,
+                )
+                for node in latest
+            ),
+        )
 
     def stats(self) -> Stats:
         """A snapshot."""

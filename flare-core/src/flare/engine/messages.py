@@ -62,13 +62,19 @@ class QueryStats(msgspec.Struct, frozen=True, tag="stats"):
     """Ask for one `Stats` event."""
 
 
+class QueryCache(msgspec.Struct, frozen=True, tag="cache"):
+    """Ask for one `CacheReport`, for people who look into the cache. Takes time in proportion to it."""
+
+    most: int = 1000
+
+
 class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
     """Refuse new work; with `drain` finish what runs, otherwise cancel it; then exit."""
 
     drain: bool = True
 
 
-Command = Submit | Cancel | QueryStats | Shutdown
+Command = Submit | Cancel | QueryStats | QueryCache | Shutdown
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True):
@@ -197,4 +203,23 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True, tag="stats"):
     open_files: int = 0
 
 
-Event = Ready | LoadFailed | Admitted | Tokens | Finished | Rejected | Failed | Stats
+class CachedPrefix(msgspec.Struct, frozen=True, kw_only=True):
+    """One checkpoint: its number, its parent's, tokens of its prefix, pages of its own, how many requests
+    continue from it, and its place in the order of access (higher is later)."""
+
+    number: int
+    parent: int | None
+    tokens: int
+    pages: int
+    pins: int
+    accessed: int
+
+
+class CacheReport(msgspec.Struct, frozen=True, kw_only=True, tag="cache_report"):
+    """The most recently used checkpoints first; `total` counts those left out too."""
+
+    total: int
+    checkpoints: tuple[CachedPrefix, ...]
+
+
+Event = CacheReport | Ready | LoadFailed | Admitted | Tokens | Finished | Rejected | Failed | Stats

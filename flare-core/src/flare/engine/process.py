@@ -26,7 +26,17 @@ from flare.device.base import Device
 from flare.engine.codec import decode_command, encode_events
 from flare.engine.loading import DEFAULT_LOADER, content_name, resolve_loader
 from flare.engine.loop import Engine
-from flare.engine.messages import Cancel, Command, Event, LoadFailed, QueryStats, Ready, Shutdown, Submit
+from flare.engine.messages import (
+    Cancel,
+    Command,
+    Event,
+    LoadFailed,
+    QueryCache,
+    QueryStats,
+    Ready,
+    Shutdown,
+    Submit,
+)
 from flare.engine.tiers import TierTransfers
 from flare.engine.wakeups import Wakeups
 from flare.errors import ExecutionError, FlareError
@@ -95,6 +105,8 @@ class EngineProcess:
                 self._engine.cancel(command.request_id)
             case QueryStats():
                 self._events.append(self._engine.stats())
+            case QueryCache():
+                self._events.append(self._engine.cache_report(command.most))
             case Shutdown():
                 self._shut_down(command.drain)
 

@@ -18,6 +18,7 @@ from flare.server.body import read_body
 from flare.server.boundary import RequestBoundary
 from flare.server.chat import ChatFormat
 from flare.server.completions import CompletionFormat
+from flare.server.debug import add_debug_routes
 from flare.server.documents import body_of, documented
 from flare.server.errors import HTTPError, refuse
 from flare.server.failures import note_failure
@@ -122,6 +123,8 @@ def create_app(
     add_health_routes(app, engine, lifetime)
     add_metrics_route(app, metrics)
     add_identity_routes(app, core)
+    if settings.debug_endpoints:
+        add_debug_routes(app, engine)
     app.add_exception_handler(FlareError, _refuse)
     app.add_exception_handler(HTTPException, _refuse)
     # The last one is the outermost.

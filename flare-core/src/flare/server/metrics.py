@@ -115,10 +115,19 @@ def _engine_values(stats: Stats) -> dict[str, float]:
         "checkpoints_evicted_for_rows_total": stats.checkpoints_evicted_for_rows,
         "captures_skipped_total": stats.captures_skipped,
         "num_preemptions_total": stats.preemptions,
+        "cache_restored_tokens_total": stats.restored_tokens,
+        "cache_failed_restores_total": stats.failed_restores,
+        "cache_failed_writes_total": sum(store.failed for store in stats.stores),
         "step_period_seconds": stats.step_period_ms / 1e3,
         "program_seconds": stats.program_ms / 1e3,
         "engine_steps_total": stats.steps,
     }
+    stores = {store.name: store for store in stats.stores}
+    for name in ("host", "disk"):
+        store = stores.get(name)
+        values[f"{name}_cache_bytes"] = store.bytes if store else 0
+        values[f"{name}_cache_hits_total"] = store.hits if store else 0
+        values[f"{name}_cache_evicted_total"] = store.evicted if store else 0
     if stats.resident_bytes:
         values["engine_resident_memory_bytes"] = stats.resident_bytes
     if stats.open_files:

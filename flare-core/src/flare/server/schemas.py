@@ -26,6 +26,25 @@ class Error(_Shape):
     error: ErrorDetail
 
 
+class CachedPrefix(_Shape):
+    """One checkpoint."""
+
+    number: int
+    parent: int | None
+    tokens: int
+    pages: int
+    pins: int
+    accessed: int
+
+
+class CachedPrefixes(_Shape):
+    """Checkpoints, the most recently used first; `total` counts those left out too."""
+
+    type: Literal["cache_report"]
+    total: int
+    checkpoints: list[CachedPrefix]
+
+
 class CachedTokens(_Shape):
     """Details of `prompt_tokens`."""
 

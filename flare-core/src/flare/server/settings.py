@@ -23,6 +23,8 @@ class ServerSettings:
     Seconds: `request_timeout` for a whole request (None: no limit), `io_timeout` for the headers to arrive,
     for the body to arrive, and for a client that stopped reading. `max_connections` open at once, one more
     is refused; `max_header_bytes` bounds a request's line and headers.
+
+    `debug_endpoints`: serve `/debug/cache`.
     """
 
     zero_temperature: ZeroTemperature = "reject"
@@ -35,6 +37,7 @@ class ServerSettings:
     io_timeout: float = 60.0
     max_connections: int = 512
     max_header_bytes: int = 32 << 10
+    debug_endpoints: bool = False
 
     def __post_init__(self) -> None:
         for name in ("max_body_bytes", "preparation_threads", "io_timeout", "max_connections"):

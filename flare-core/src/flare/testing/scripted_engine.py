@@ -7,7 +7,16 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 
 from flare.engine.interface import Generation
-from flare.engine.messages import Finished, FinishReason, Ready, Stats, Submit, TokenLogprobs, Tokens
+from flare.engine.messages import (
+    CacheReport,
+    Finished,
+    FinishReason,
+    Ready,
+    Stats,
+    Submit,
+    TokenLogprobs,
+    Tokens,
+)
 from flare.errors import ExecutionError, UnavailableError
 
 
@@ -110,6 +119,10 @@ class ScriptedEngine:
             step_period_ms=0.0,
             program_ms=0.0,
         )
+
+    async def cache_report(self, most: int = 1000) -> CacheReport:
+        """Nothing is cached."""
+        return CacheReport(total=0, checkpoints=())
 
 
 class ScriptedGeneration:
