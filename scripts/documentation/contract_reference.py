@@ -43,7 +43,12 @@ def classes(module: ModuleType) -> list[type]:
         and value.__module__ == module.__name__
         and issubclass(value, BaseModel | Enum)
     ]
-    return [cls for cls in own if not cls.__subclasses__() or issubclass(cls, Enum)]
+    return [cls for cls in own if issubclass(cls, Enum) or not _is_base(cls)]
+
+
+def _is_base(cls: type) -> bool:
+    """Whether other models of the contract extend it; what is defined elsewhere does not count."""
+    return any(sub.__module__.startswith("flare.contract") for sub in cls.__subclasses__())
 
 
 def _module(module: ModuleType, named: set[str]) -> list[str]:

@@ -38,7 +38,8 @@ def check_retained(built: BuiltModel, run: Callable[[], object]) -> Counter[str]
         for handle in handles:
             handle.remove()
     problems += [f"{name} ({type(module).__qualname__}) was never called" for name, module in waiting.items()]
-    assert not problems, "retained modules are bypassed: " + "; ".join(problems)
+    if problems:
+        raise AssertionError("retained modules are bypassed: " + "; ".join(problems))
     return calls
 
 
