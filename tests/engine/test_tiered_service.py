@@ -10,16 +10,14 @@ from collections import Counter
 from pathlib import Path
 
 from engine_harness import request
+from service_models import LONG, MODELS, SPECULATIVE, VOCABULARY
 from tiered_harness import TieredHarness, make_stores
 
 from flare.scheduler import Settings
 from flare.testing.hash_model import HashModel
 
-VOCABULARY = 23
-MODELS = [
-    HashModel(context=40, page_tokens=4, pages=11, vocab_size=VOCABULARY),
+TIGHT = [
     HashModel(context=40, page_tokens=4, pages=17, snapshot_rows=3, vocab_size=VOCABULARY),
-    HashModel(context=40, page_tokens=4, pages=25, snapshot_rows=24, vocab_size=VOCABULARY),
     HashModel(context=40, page_tokens=16, pages=5, concurrency=2, decode_lanes=(2,), vocab_size=VOCABULARY),
     HashModel(context=40, page_tokens=4, pages=14, vocab_size=VOCABULARY, host_fed=True),
     HashModel(context=150, page_tokens=4, pages=50, snapshot_rows=4, vocab_size=VOCABULARY),
@@ -54,13 +52,14 @@ def damage(rng: random.Random, directory: Path) -> None:
 
 def serve(seed: int, directory: Path) -> Counter[str]:
     rng = random.Random(seed)
-    model = rng.choice(MODELS)
+    model = rng.choice(rng.choice([MODELS, TIGHT, LONG, SPECULATIVE]))
     tiers = rng.choice(TIERS)
     stores = make_stores(model, **tiers, directory=directory)
     harness = TieredHarness(
         model,
         stores,
         max_frames=rng.choice([1, 2]),
+        proposal_key=rng.choice([None, 1, 2]),
         settings=Settings(
             max_waiting=6, max_passes=rng.choice([0, 1, 16]), inter_token_ms=rng.choice([0.01, 0.3, 150.0])
         ),
@@ -75,7 +74,9 @@ def serve(seed: int, directory: Path) -> Counter[str]:
                 count += 1
                 base = rng.choice(histories[-12:])
                 base = base[: len(base) - rng.choice([0, 0, 0, 1, 4, 9])]
-                prompt = base + tuple(rng.choices(range(VOCABULARY), k=rng.choice([0, 0, 1, 2, 5, 17, 30])))
+                prompt = base + tuple(
+                    rng.choices(range(VOCABULARY), k=rng.choice([0, 0, 1, 2, 5, 17, 30, model.context // 3]))
+                )
                 prompt = prompt or (1,)
                 harness.submit(
                     request(
@@ -84,7 +85,9 @@ def serve(seed: int, directory: Path) -> Counter[str]:
                         max_tokens=rng.choice([1, 2, 5, 12, 45]),
                         stops=tuple(rng.sample(range(VOCABULARY), rng.choice([0, 2]))),
                         seed=rng.getrandbits(64),
-                        endpoints=tuple(rng.randrange(1, 41) for _ in range(rng.choice([0, 2, 4]))),
+                        endpoints=tuple(
+                            rng.randrange(1, model.context) for _ in range(rng.choice([0, 2, 4]))
+                        ),
                     )
                 )
                 if len(prompt) < model.context:
@@ -128,7 +131,7 @@ def serve(seed: int, directory: Path) -> Counter[str]:
 def test_every_stream_is_right_whatever_tier_its_prefix_comes_from(tmp_path, caplog):
     """FLARE_SERVICES raises the number of services for a longer search."""
     totals: Counter[str] = Counter()
-    for seed in range(int(os.environ.get("FLARE_SERVICES", "120"))):
+    for seed in range(int(os.environ.get("FLARE_SERVICES", "100"))):
         try:
             totals += serve(seed, tmp_path / str(seed))
         except BaseException as error:

@@ -63,12 +63,14 @@ class TieredHarness(Harness):
         *,
         max_frames: int = 2,
         settings: Settings | None = None,
+        proposal_key: int | None = None,
     ) -> None:
         self.restores, self.saves = Later(), Later()
         super().__init__(
             model,
             max_frames=max_frames,
             settings=settings,
+            proposal_key=proposal_key,
             transfers=lambda device: TierTransfers(
                 device, stores, restoring=self.restores, saving=self.saves
             ),
