@@ -12,7 +12,7 @@ import pytest
 from live import MODEL, TOKENIZER, LiveServer, chatter, raw_post, say
 from prometheus_client.parser import text_string_to_metric_families
 
-from flare.engine.messages import Stats
+from flare.engine.messages import Stats, StoreStats
 from flare.errors import ExecutionError, RequestError, UnavailableError
 from flare.server.choices import Choice
 from flare.server.metric_table import METRICS
@@ -120,13 +120,19 @@ def test_refusals_failures_and_disconnects_are_counted(fresh: LiveServer) -> Non
     assert found("flare:http_requests_total", status="503") == 1
 
 
+def _store(name: str, value: int) -> StoreStats:
+    numbers = {field: value for field in StoreStats.__struct_fields__ if field != "name"}
+    return StoreStats(name=name, **numbers)
+
+
 def test_every_documented_metric_is_exported_and_no_other(fresh: LiveServer) -> None:
     post(fresh, n=1, max_tokens=3)
     post(fresh, model="other")
     full = Stats(
-        **{name: 3 for name in Stats.__struct_fields__ if not name.endswith("_ms")},
+        **{name: 3 for name in Stats.__struct_fields__ if not name.endswith("_ms") and name != "stores"},
         step_period_ms=20.0,
         program_ms=15.0,
+        stores=(_store("disk", 5),),
     )
 
     async def stats() -> Stats:
@@ -149,6 +155,8 @@ def test_every_documented_metric_is_exported_and_no_other(fresh: LiveServer) -> 
     assert found("flare:step_period_seconds") == 0.020
     assert found("flare:program_seconds") == 0.015
     assert found("flare:kv_cache_usage_perc") == 0.0
+    assert found("flare:disk_cache_bytes") == found("flare:disk_cache_hits_total") == 5
+    assert found("flare:host_cache_bytes") == 0
     assert not any(name.endswith("_created") for name, _ in found.values)
 
 
