@@ -54,7 +54,7 @@ def _default(option: Any) -> str:
         return option.show_default
     value = option.default
     if option.is_flag:
-        return "off"
+        return "on" if value else "off"
     if isinstance(value, Enum):
         return f"`{value.value}`"
     if isinstance(value, float):
