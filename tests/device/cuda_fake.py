@@ -1,0 +1,183 @@
+"""A driver without a GPU: its memory is real enough to copy and fill; kernel launches are recorded."""
+
+from __future__ import annotations
+
+import ctypes
+from collections import Counter
+from typing import Any
+
+from flare.device.cuda.driver import CudaError
+
+GRANULE = 2 << 20
+NOT_READY, INVALID = 600, 1
+
+
+class Struct:
+    """Any structure of the driver API: fields appear when they are first named."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        value = Struct()
+        setattr(self, name, value)
+        return value
+
+
+class _Type:
+    def __call__(self, *value: Any) -> Any:
+        return value[0] if value else Struct()
+
+    def __getattr__(self, name: str) -> str:
+        return name
+
+
+class _Types:
+    def __getattr__(self, name: str) -> _Type:
+        return _Type()
+
+
+class FakeDriver:
+    """Runs everything at once, unless `busy`. `taken` are addresses somebody else has reserved; `free` the
+    bytes left on the GPU; `fail` makes an operation fail with a CUresult."""
+
+    def __init__(
+        self, *, taken: tuple[int, ...] = (), free: int = 1 << 40, capability: tuple[int, int] = (9, 0)
+    ) -> None:
+        self.types: Any = _Types()
+        self.taken, self.free, self.capability = taken, free, capability
+        self.version = 13000
+        self.busy = False
+        self.fail: dict[str, int] = {}
+        self.count: Counter[str] = Counter()
+        self.mapped: dict[int, bytearray] = {}
+        self.kernels: list[Any] = []
+        self._handles = iter(range(1000, 1 << 30))
+        self._pinned: dict[int, Any] = {}
+        self._graphs: dict[int, list[Any]] = {}
+
+    def call(self, operation: str, *arguments: Any) -> Any:
+        status, result = self.probe(operation, *arguments)
+        if status:
+            raise CudaError(operation, status, f"CUDA_ERROR_{status}", "as told")
+        return result
+
+    def probe(self, operation: str, *arguments: Any) -> tuple[int, Any]:
+        self.count[operation] += 1
+        if operation in self.fail:
+            return self.fail[operation], None
+        method = getattr(self, f"_{operation}", None)
+        if method is None:
+            return 0, next(self._handles)
+        result = method(*arguments)
+        return result if isinstance(result, tuple) and operation in _ANSWERS else (0, result)
+
+    # Addresses and memory.
+
+    def _cuMemGetAllocationGranularity(self, *_: Any) -> int:
+        return GRANULE
+
+    def _cuMemAddressReserve(self, nbytes: int, alignment: int, wanted: int, flags: int) -> int:
+        return 0x7000_0000_0000 if not wanted or wanted in self.taken else wanted
+
+    def _cuMemCreate(self, nbytes: int, prop: Any, flags: int) -> tuple[int, Any]:
+        if nbytes > self.free:
+            return 2, None
+        self.free -= nbytes
+        return 0, nbytes
+
+    def _cuMemMap(self, address: int, nbytes: int, offset: int, handle: int, flags: int) -> None:
+        self.mapped[address] = bytearray(nbytes)
+
+    def _cuMemUnmap(self, address: int, nbytes: int) -> None:
+        self.free += len(self.mapped.pop(address))
+
+    def _cuMemGetInfo(self) -> list[int]:
+        return [self.free, 1 << 40]
+
+    def window(self, address: int, nbytes: int) -> memoryview:
+        for start, memory in self.mapped.items():
+            if start <= address and address + nbytes <= start + len(memory):
+                return memoryview(memory)[address - start : address - start + nbytes]
+        raise AssertionError(f"{nbytes} bytes at {address:#x} are not mapped")
+
+    def _cuMemHostAlloc(self, nbytes: int, flags: int) -> int:
+        block = (ctypes.c_uint8 * nbytes)()
+        self._pinned[ctypes.addressof(block)] = block
+        return ctypes.addressof(block)
+
+    def _cuMemFreeHost(self, address: int) -> None:
+        del self._pinned[address]
+
+    @property
+    def pinned(self) -> int:
+        return len(self._pinned)
+
+    def _cuMemcpyHtoDAsync(self, target: int, source: int, nbytes: int, stream: Any = None) -> None:
+        self.window(target, nbytes)[:] = ctypes.string_at(source, nbytes)
+
+    def _cuMemcpyDtoHAsync(self, target: int, source: int, nbytes: int, stream: Any = None) -> None:
+        ctypes.memmove(target, bytes(self.window(source, nbytes)), nbytes)
+
+    _cuMemcpyHtoD, _cuMemcpyDtoH = _cuMemcpyHtoDAsync, _cuMemcpyDtoHAsync
+
+    def _cuMemsetD8Async(self, target: int, value: int, nbytes: int, stream: Any) -> None:
+        self.window(target, nbytes)[:] = bytes([value]) * nbytes
+
+    # The machine.
+
+    def _cuDeviceGetAttribute(self, name: str, device: Any) -> int:
+        return self.capability[name.endswith("MINOR")]
+
+    def _cuDriverGetVersion(self) -> int:
+        return self.version
+
+    def _cuDeviceGetName(self, length: int, device: Any) -> bytes:
+        return b"a fake\0\0"
+
+    def _cuEventQuery(self, event: Any) -> tuple[int, Any]:
+        return (NOT_READY if self.busy else 0), None
+
+    def _cuEventElapsedTime(self, began: Any, ended: Any) -> float:
+        return 0.25
+
+    # Graphs.
+
+    def _cuGraphCreate(self, flags: int) -> int:
+        graph = next(self._handles)
+        self._graphs[graph] = []
+        return graph
+
+    def _cuFuncGetAttribute(self, attribute: Any, function: Any) -> int:
+        return 0
+
+    def _cuGraphAddKernelNode(self, graph: int, before: Any, count: int, launch: Any) -> Any:
+        self.kernels.append(launch)
+        launch.values = []
+        if isinstance(launch.kernelParams, int):  # pointers to values of 8 bytes
+            for index in range(int(launch.count) if isinstance(launch.count, int) else 1):
+                address = ctypes.c_void_p.from_address(launch.kernelParams + 8 * index).value
+                launch.values.append(ctypes.string_at(address, 8) if address else b"")
+        return launch
+
+    def _cuGraphAddMemcpyNode(self, graph: int, before: Any, count: int, copy: Any, context: Any) -> Any:
+        self._graphs[graph].append(copy)
+        return copy
+
+    def _cuGraphAddMemsetNode(self, graph: int, before: Any, count: int, fill: Any, context: Any) -> Any:
+        self._graphs[graph].append(fill)
+        return fill
+
+    def _cuGraphInstantiate(self, graph: int, flags: int) -> list[Any]:
+        return self._graphs[graph]
+
+    def _cuGraphLaunch(self, nodes: list[Any], stream: Any) -> None:
+        for node in nodes:
+            if isinstance(node.WidthInBytes, int):
+                source = bytes(self.window(node.srcDevice, node.WidthInBytes))
+                self.window(node.dstDevice, node.WidthInBytes)[:] = source
+            else:
+                self.window(node.dst, node.width)[:] = bytes([node.value]) * node.width
+
+
+_ANSWERS = {"cuMemCreate", "cuEventQuery", "cuFuncGetParamInfo", "cuGraphKernelNodeGetAttribute"}
+"""Operations whose fake gives status and result."""

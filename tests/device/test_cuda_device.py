@@ -1,0 +1,314 @@
+"""The CUDA device over a fake driver: contents, frames, refusals, and that everything is given back."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from cuda_fake import FakeDriver
+
+from flare.contract import BufferSpec, DType, Initial, PreparedContract, Region
+from flare.device.cuda.address_book import Address
+from flare.device.cuda.arena import Arena
+from flare.device.cuda.cuda_device import CudaDevice
+from flare.device.cuda.graph_spec import (
+    VERSION,
+    CopyNode,
+    FillNode,
+    GraphSpec,
+    KernelNode,
+    Node,
+    Parameter,
+    Pitched,
+    Pointer,
+    encode,
+    image_tensor,
+)
+from flare.device.cuda.layout import DEFAULT_BASE, plan_layout
+from flare.device.cuda.staging import fill_buffers
+from flare.errors import CapacityError, CoreError, DeviceError
+
+# Shared with the scripts that a machine with a GPU runs.
+sys.path.insert(0, str(Path(__file__).parents[1] / "gpu"))
+from small_contract import CHUNK, PAGE, PAGES, TOKENS, WIDTH, small_contract
+
+LAYOUT = plan_layout()
+COMPLETION_BYTES = CHUNK * WIDTH * 4
+BUFFERS = (
+    BufferSpec(
+        name="weights/w",
+        region=Region.WEIGHTS,
+        dtype=DType.U8,
+        shape=(COMPLETION_BYTES,),
+        offset=0,
+        initial=Initial.BYTES,
+        tensor="w",
+    ),
+    BufferSpec(name="pages", region=Region.PAGES, dtype=DType.U8, shape=(PAGES, PAGE.nbytes), offset=0),
+    BufferSpec(name="upload", region=Region.UPLOAD, dtype=DType.U8, shape=(CHUNK * 4,), offset=0),
+    BufferSpec(
+        name="completion", region=Region.COMPLETION, dtype=DType.U8, shape=(COMPLETION_BYTES,), offset=0
+    ),
+)
+WEIGHTS = np.random.default_rng(1).integers(0, 256, COMPLETION_BYTES, np.uint8)
+
+
+class Source(dict[str, bytes]):
+    """Tensors in memory as a device reads them."""
+
+    def bytes(self, name: str) -> memoryview:
+        return memoryview(self[name])
+
+    load = bytes
+
+    def upload(self, requests: Iterable[tuple[str, memoryview]]) -> None:
+        for name, target in requests:
+            target[:] = self[name]
+
+
+def copy(source: str, target: str, nbytes: int) -> CopyNode:
+    return CopyNode(Pitched(Address(source, 0), 0, 0), Pitched(Address(target, 0), 0, 0), (nbytes, 1, 1))
+
+
+def graph(*nodes: Node) -> GraphSpec:
+    return GraphSpec(VERSION, "sm_90", 13000, LAYOUT, nodes, ())
+
+
+GRAPHS = {
+    "start": graph(FillNode(Address("pages", 0), 7, 1, 16, 1, 0)),
+    "prefill": graph(
+        copy("weights/w", "completion", COMPLETION_BYTES), copy("upload", "completion", CHUNK * 4)
+    ),
+    "decode": graph(copy("upload", "completion", 4)),
+}
+
+
+def source(graphs: dict[str, GraphSpec] = GRAPHS) -> Source:
+    tensors = {f"program/{name}": encode(spec) for name, spec in graphs.items()}
+    return Source(tensors, w=WEIGHTS.tobytes())
+
+
+def contract() -> PreparedContract:
+    return small_contract(BUFFERS, "sm_90")
+
+
+def load(driver: FakeDriver, graphs: dict[str, GraphSpec] = GRAPHS, **settings: bool) -> CudaDevice:
+    return CudaDevice(contract(), source(graphs), driver=driver, **settings)
+
+
+def tokens(seed: int, count: int = CHUNK) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 512, count, np.int32).view(np.uint8)
+
+
+@pytest.mark.parametrize("relocate", [False, True])
+def test_programs_read_uploads_and_report(relocate: bool) -> None:
+    spec = {name: msgspec.structs.replace(graph, relocatable=True) for name, graph in GRAPHS.items()}
+    device = load(FakeDriver(), spec, relocate=relocate)
+    begun = device.submit("start", np.empty(0, np.uint8))
+    assert begun.wait()
+    assert not begun.completion.size
+    assert device.read("pages")[:17].tolist() == [7] * 16 + [0]
+    upload = tokens(2)
+    frame = device.submit("prefill", upload)
+    upload[:] = 0  # the device took it
+    assert frame.wait()
+    assert frame.completion[: CHUNK * 4].tobytes() == tokens(2).tobytes()
+    assert frame.completion[CHUNK * 4 :].tobytes() == WEIGHTS[CHUNK * 4 :].tobytes()
+    assert frame.elapsed_us == 250
+    device.write("pages", np.full((PAGES, PAGE.nbytes), 9, np.uint8))
+    assert set(device.read("pages").tolist()) == {9}
+
+
+def test_two_frames_in_flight() -> None:
+    driver = FakeDriver()
+    device = load(driver)
+    driver.busy = True
+    first, second = device.submit("decode", tokens(3, 1)), device.submit("decode", tokens(4, 1))
+    assert not first.done()
+    assert not first.wait(0.001)
+    with pytest.raises(AssertionError, match="too many frames"):
+        device.submit("decode", tokens(5, 1))
+    driver.busy = False
+    assert second.wait(1)
+    # A completion outlives the use of its slot by later frames.
+    third = device.submit("decode", tokens(5, 1))
+    assert [frame.wait() for frame in (first, third)] == [True, True]
+    for frame, seed in ((first, 3), (second, 4), (third, 5)):
+        assert frame.completion[:4].tobytes() == tokens(seed, 1).tobytes()
+
+
+def test_a_failing_program_is_named() -> None:
+    driver = FakeDriver()
+    device = load(driver)
+    frame = device.submit("decode", tokens(1, 1))
+    driver.fail = {"cuEventQuery": 700, "cuEventSynchronize": 700}
+    for wait in (frame.done, frame.wait):
+        with pytest.raises(DeviceError, match=r"program decode failed: cuEventSynchronize .* \(700\)"):
+            wait()
+    device.close()
+
+
+def test_everything_is_counted_and_given_back() -> None:
+    driver = FakeDriver()
+    device = load(driver)
+    granule = 2 << 20
+    assert device.ledger == {
+        **dict.fromkeys(("weights", "pages", "upload", "completion"), granule),
+        "kernel_images": 0,
+        "pinned_host": 2 * (CHUNK * 4 + COMPLETION_BYTES),
+    }
+    assert {"context", "memory", "contents", "modules", "graphs"} == set(device.load_ms)
+    device.close()
+    device.close()
+    check_clean(driver)
+
+
+def check_clean(driver: FakeDriver) -> None:
+    assert driver.mapped == {}
+    assert driver.pinned == 0
+    count = driver.count
+    assert count["cuDevicePrimaryCtxRelease"] == count["cuDevicePrimaryCtxRetain"]
+    assert count["cuStreamDestroy"] == count["cuStreamCreate"]
+    assert count["cuEventDestroy"] == count["cuEventCreate"]
+    assert count["cuGraphExecDestroy"] == count["cuGraphInstantiate"]
+    assert count["cuGraphDestroy"] == count["cuGraphCreate"]
+    assert count["cuModuleUnload"] == count["cuModuleLoadData"]
+
+
+def kernel(offset: int = 0) -> KernelNode:
+    value = (LAYOUT.start(Region.PAGES) + offset).to_bytes(8, "little")
+    parameters = (Parameter(value, (Pointer(0, "pages", offset),)),)
+    return KernelNode("d" * 64, "fill_rows", (1, 1, 1), (32, 1, 1), 0, parameters)
+
+
+def with_kernel(*, relocatable: bool, **changes: object) -> dict[str, GraphSpec]:
+    spec = msgspec.structs.replace(graph(kernel(64)), relocatable=relocatable, **changes)
+    return {name: msgspec.structs.replace(s, relocatable=True) for name, s in GRAPHS.items()} | {
+        "start": spec
+    }
+
+
+@pytest.mark.parametrize("relocate", [False, True])
+def test_kernels_get_the_addresses_of_this_process(relocate: bool) -> None:
+    driver = FakeDriver()
+    tensors = source(with_kernel(relocatable=relocate))
+    tensors[image_tensor("d" * 64)] = b"image"
+    device = CudaDevice(contract(), tensors, driver=driver, relocate=relocate)
+    (launch,) = driver.kernels
+    address = int.from_bytes(launch.values[0], "little")
+    assert address == device._book.span("pages").start + 64
+    assert (device._book.span("weights/w").start == DEFAULT_BASE) != relocate
+    assert device.ledger["kernel_images"] == 5
+
+
+def test_a_graph_that_must_not_move() -> None:
+    driver = FakeDriver()
+    tensors = source(with_kernel(relocatable=False))
+    tensors[image_tensor("d" * 64)] = b"image"
+    with pytest.raises(
+        DeviceError, match=r"node 0 \(fill_rows\) has addresses of 0x3c0500000000 that must not"
+    ):
+        CudaDevice(contract(), tensors, driver=driver, relocate=True)
+    check_clean(driver)
+
+
+def test_an_image_that_does_not_load() -> None:
+    driver = FakeDriver()
+    driver.fail = {"cuModuleLoadData": 209}
+    tensors = source(with_kernel(relocatable=False))
+    tensors[image_tensor("d" * 64)] = b"image"
+    with pytest.raises(DeviceError, match=r"does not load on sm_90 .* update the driver, or prepare"):
+        CudaDevice(contract(), tensors, driver=driver)
+
+
+def test_another_architecture() -> None:
+    driver = FakeDriver(capability=(12, 0))
+    with pytest.raises(DeviceError, match=r"is for sm_90, this GPU \(a fake\) is sm_120: prepare"):
+        load(driver)
+    check_clean(driver)
+
+
+def test_an_old_driver() -> None:
+    driver = FakeDriver()
+    driver.version = 12080
+    with pytest.raises(DeviceError, match=r"needs a driver for CUDA 13, this one is for 12\.8: update"):
+        load(driver)
+
+
+def test_taken_addresses() -> None:
+    driver = FakeDriver(taken=(DEFAULT_BASE,))
+    with pytest.raises(DeviceError, match="not free in this process"):
+        load(driver)
+    check_clean(driver)
+
+
+def test_a_gpu_that_is_too_small() -> None:
+    driver = FakeDriver(free=5 << 20)
+    with pytest.raises(CapacityError, match=r"region upload needs 2097152 bytes more, the GPU has 1048576"):
+        load(driver)
+    check_clean(driver)
+
+
+def test_cores_for_other_devices() -> None:
+    program = contract().programs[0]
+    payload = program.payloads[0].model_copy(update={"format": "oplist"})
+    changed = program.model_copy(update={"payloads": (payload,)})
+    other = contract().model_copy(update={"programs": (changed, *contract().programs[1:])})
+    with pytest.raises(CoreError, match="payload format oplist is not for a GPU"):
+        CudaDevice(other, source(), driver=FakeDriver())
+    elsewhere = msgspec.structs.replace(GRAPHS["decode"], layout=plan_layout(DEFAULT_BASE + (1 << 40)))
+    with pytest.raises(CoreError, match="captured in different arenas"):
+        load(FakeDriver(), GRAPHS | {"decode": elsewhere})
+    tensors = source()
+    tensors["w"] = b"short"
+    with pytest.raises(CoreError, match="tensor w has 5 bytes and does not fill buffer weights/w"):
+        CudaDevice(contract(), tensors, driver=FakeDriver())
+
+
+@pytest.mark.parametrize("window", [64, 100, 1000, 4096, 1 << 20])
+def test_contents_pass_through_windows_of_any_size(window: int) -> None:
+    random = np.random.default_rng(window)
+    sizes = [1, 63, 64, 65, 1000, 0, 4096, 100, 100, 1]
+    driver, tensors, specs, offset = FakeDriver(), Source(), [], 0
+    arena = Arena(driver, LAYOUT)
+    for number, size in enumerate(sizes):
+        tensors[f"t{number}"] = random.integers(0, 256, size, np.uint8).tobytes()
+        specs.append(
+            BufferSpec(
+                name=f"b{number}",
+                region=Region.WEIGHTS,
+                dtype=DType.U8,
+                shape=(size,),
+                offset=offset,
+                initial=Initial.BYTES,
+                tensor=f"t{number}",
+            )
+        )
+        arena.place(f"b{number}", Region.WEIGHTS, offset, size)
+        offset += size + 7
+    fill_buffers(driver, None, tensors, specs, arena.book, window_bytes=window)
+    for number, size in enumerate(sizes):
+        got = bytes(driver.window(arena.book.span(f"b{number}").start, size))
+        assert got == tensors[f"t{number}"], number
+    assert driver.pinned == 0
+
+
+def test_serving_needs_no_torch() -> None:
+    script = "import sys; import flare.device.cuda.cuda_device; print('torch' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert result.stdout.strip() == "False", result.stderr
+
+
+def test_no_driver_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cuda.bindings.driver", None)
+    with pytest.raises(DeviceError, match=r"pip install 'flare-core\[cuda\]'"):
+        CudaDevice(contract(), source())
+
+
+def test_every_program_is_there() -> None:
+    assert set(GRAPHS) == set(TOKENS)
