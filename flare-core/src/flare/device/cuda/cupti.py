@@ -136,5 +136,4 @@ def _candidates() -> Iterator[str]:
     package = importlib.util.find_spec("nvidia")
     for location in (package.submodule_search_locations or ()) if package else ():
         yield from map(str, sorted(Path(location).glob("*/lib/libcupti.so.13")))
-    toolkit = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"))
-    yield str(toolkit / "extras/CUPTI/lib64/libcupti.so.13")
+    yield "/usr/local/cuda/extras/CUPTI/lib64/libcupti.so.13"

@@ -124,13 +124,15 @@ class _Window:
         self, buffer: BufferSpec, source: TensorSource, book: AddressBook, other: _Window
     ) -> None:
         assert buffer.tensor is not None
-        data, start = source.load(buffer.tensor), book.span(buffer.name).start
+        data = np.empty(buffer.nbytes, np.uint8)
+        source.upload([(buffer.tensor, data.data)])
+        start = book.span(buffer.name).start
         step = len(self._pinned.array)
         for number, begin in enumerate(range(0, buffer.nbytes, step)):
             window = (self, other)[number % 2]
             part = data[begin : begin + step]
             window._await()
-            window._part(0, len(part))[:] = part
+            window._pinned.array[: len(part)] = part
             window._send(start + begin, 0, len(part))
 
     def close(self) -> None:
