@@ -5,12 +5,18 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
+import hypothesis
 import pytest
 from prepared_cores import cached_core, prepare_tiny, published_checkpoint
 
 from flare.contract import DType
 from flare.prepare import CapacityRequest, Checkpoint
 from flare_recipe_smollm.recipe import RECIPE
+
+
+# A busy machine is no reason to fail: what takes how long is tested where it matters.
+hypothesis.settings.register_profile("flare", deadline=None)
+hypothesis.settings.load_profile("flare")
 
 
 def pytest_configure() -> None:
