@@ -13,7 +13,6 @@ from flare.contract import DType
 from flare.prepare import CapacityRequest, Checkpoint
 from flare_recipe_smollm.recipe import RECIPE
 
-
 # A busy machine is no reason to fail: what takes how long is tested where it matters.
 hypothesis.settings.register_profile("flare", deadline=None)
 hypothesis.settings.load_profile("flare")
