@@ -1,10 +1,15 @@
-"""Operators: importing this package registers every `torch.ops.flare.*` operator with its CPU kernel.
+"""Operators: importing this package registers every `torch.ops.flare.*` operator with its CPU kernel, and
+with its CUDA kernel where torch is built for CUDA and Triton is installed (extra `cuda`).
 
 The CPU device loads this package by the name a core states, and packs constant operands with `bind`. The
 package holds operators and kernels, no model.
 """
 
 from __future__ import annotations
+
+from importlib.util import find_spec
+
+import torch
 
 from flare_components.ops import (  # noqa: F401  (importing registers)
     activation,
@@ -21,5 +26,8 @@ from flare_components.ops import (  # noqa: F401  (importing registers)
     token_state,
 )
 from flare_components.ops.binding import BoundOp, bind
+
+if torch.version.cuda is not None and find_spec("triton") is not None:
+    from flare_components.ops import cuda  # noqa: F401
 
 __all__ = ["BoundOp", "bind"]

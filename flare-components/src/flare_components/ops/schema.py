@@ -27,3 +27,10 @@ def define(schema: str, *, cpu: Callable[..., Any], fake: Callable[..., Any]) ->
     name = LIBRARY.define(schema, tags=(torch.Tag.pt2_compliant_tag,)).split("::")[-1].split(".")[0]
     LIBRARY.impl(name, cpu, "CPU")
     torch.library.register_fake(f"flare::{name}", fake, lib=LIBRARY)
+
+
+def accelerate(name: str, kernel: Callable[..., Any]) -> None:
+    """Register the CUDA kernel of a defined operator. It has the operator's schema and can be captured: it
+    never waits for the device, allocates by torch's allocator alone, and its shapes follow from its operands'
+    shapes. Like the CPU kernel it relies on what the fake kernel has checked."""
+    LIBRARY.impl(name, kernel, "CUDA")

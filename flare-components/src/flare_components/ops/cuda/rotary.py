@@ -1,0 +1,82 @@
+"""`flare::rotary`."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from flare_components.ops.cuda.launch import power_of_two
+from flare_components.ops.schema import accelerate
+
+
+@triton.jit
+def rotate(
+    q,
+    k,
+    cos,
+    sin,
+    out,
+    heads,
+    kv_heads,
+    half,
+    q_row,
+    q_head,
+    k_row,
+    k_head,
+    cos_row,
+    sin_row,
+    BLOCK: tl.constexpr,
+):
+    """Program (row, head of q then k): out [N, heads + kv_heads, 2 * half] contiguous."""
+    row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    column = tl.arange(0, BLOCK)
+    live = column < half
+    if head < heads:
+        source = q + row * q_row + head * q_head
+    else:
+        source = k + row * k_row + (head - heads) * k_head
+    a = tl.load(source + column, mask=live, other=0.0).to(tl.float32)
+    b = tl.load(source + half + column, mask=live, other=0.0).to(tl.float32)
+    cos += row * cos_row
+    sin += row * sin_row
+    cos_a = tl.load(cos + column, mask=live, other=0.0).to(tl.float32)
+    cos_b = tl.load(cos + half + column, mask=live, other=0.0).to(tl.float32)
+    sin_a = tl.load(sin + column, mask=live, other=0.0).to(tl.float32)
+    sin_b = tl.load(sin + half + column, mask=live, other=0.0).to(tl.float32)
+    target = out + (row * (heads + kv_heads) + head) * 2 * half
+    kind = out.dtype.element_ty
+    tl.store(target + column, (a * cos_a - b * sin_a).to(kind), mask=live)
+    tl.store(target + half + column, (b * cos_b + a * sin_b).to(kind), mask=live)
+
+
+def rotary(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    """As the operator's CPU kernel; one rounding."""
+    q, k, cos, sin = (t if t.stride(-1) == 1 else t.contiguous() for t in (q, k, cos, sin))
+    rows, heads, width = q.shape
+    kv_heads = k.shape[1]
+    out = q.new_empty(rows, heads + kv_heads, width)
+    if rows:
+        rotate[(rows, heads + kv_heads)](
+            q,
+            k,
+            cos,
+            sin,
+            out,
+            heads,
+            kv_heads,
+            width // 2,
+            q.stride(0),
+            q.stride(1),
+            k.stride(0),
+            k.stride(1),
+            cos.stride(0),
+            sin.stride(0),
+            BLOCK=power_of_two(width // 2),
+            num_warps=1,
+        )
+    rotated_q, rotated_k = out.split((heads, kv_heads), 1)
+    return rotated_q, rotated_k
+
+
+accelerate("rotary", rotary)

@@ -1,0 +1,92 @@
+"""Which kernel runs an operator at a shape: candidates are timed once, on the operands that come.
+
+    with tuning() as report:
+        model(...)              # not captured: every new shape is timed
+    graph = capture(model)      # shapes that were timed use their fastest candidate
+
+A shape that was never timed uses the operator's first candidate, which is a library's. Timing waits for the
+device, so it never happens during capture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from triton.testing import do_bench
+
+_KEPT_BY = 0.97
+"""A candidate replaces the first one when its time is below this part of the first one's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One way to run an operator; `call` takes the operator's operands."""
+
+    name: str
+    call: Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What was measured: median microseconds of every candidate, with a cold L2 cache."""
+
+    operator: str
+    shape: Hashable
+    name: str
+    microseconds: dict[str, float]
+
+
+@dataclass(slots=True)
+class Report:
+    """Choices in the order they were made."""
+
+    choices: list[Choice] = field(default_factory=list)
+
+
+_chosen: dict[tuple[str, Hashable], Candidate] = {}
+_report: list[Report] = []
+
+
+@contextmanager
+def tuning() -> Iterator[Report]:
+    """Time the candidates of every new shape inside; yields what is found."""
+    _report.append(Report())
+    try:
+        yield _report[-1]
+    finally:
+        _report.pop()
+
+
+def forget() -> None:
+    """Drop all choices."""
+    _chosen.clear()
+
+
+def choose(
+    operator: str, shape: Hashable, candidates: Callable[[], Sequence[Candidate]], operands: tuple[Any, ...]
+) -> Candidate:
+    """The candidate for `operator` at `shape`, which names everything a choice depends on. Inside `tuning()`
+    a new shape is timed on `operands`; the first candidate wins unless another is 3% faster."""
+    key = (operator, shape)
+    if key in _chosen:
+        return _chosen[key]
+    found = candidates()
+    if not _report or torch.cuda.is_current_stream_capturing():
+        return found[0]
+    times = {c.name: 1e3 * measure(c, operands) for c in found}
+    best = min(found, key=lambda c: times[c.name])
+    if times[best.name] >= _KEPT_BY * times[found[0].name]:
+        best = found[0]
+    _chosen[key] = best
+    _report[-1].choices.append(Choice(operator, shape, best.name, times))
+    return best
+
+
+def measure(candidate: Candidate, operands: tuple[Any, ...]) -> float:
+    """Median milliseconds of a call, with a cold L2 cache."""
+    median: float = do_bench(lambda: candidate.call(*operands), warmup=3, rep=12, return_mode="median")
+    return median

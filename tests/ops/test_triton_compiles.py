@@ -1,0 +1,107 @@
+"""Every kernel compiles for every supported architecture, on a machine without a GPU.
+
+The operators' own launches are followed up to the compiler: each test case of the GPU tests is called with
+operands on the CPU, and launching compiles instead.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+triton = pytest.importorskip("triton")
+from triton.backends.compiler import GPUTarget  # noqa: E402
+from triton.runtime import driver  # noqa: E402
+from triton.runtime.jit import JITFunction  # noqa: E402
+
+import flare_components.ops.cuda as cuda  # noqa: E402
+from flare_components.ops.cuda import attention, linear, sampling  # noqa: E402
+
+sys.path.append(str(Path(__file__).parents[1] / "gpu"))
+from op_cases import CASES  # noqa: E402
+
+ARCHITECTURES = (90, 100, 103, 120, 121)
+MODULES = [
+    importlib.import_module(f"{cuda.__name__}.{module.name}")
+    for module in pkgutil.iter_modules(cuda.__path__)
+]
+# Called by other kernels, never launched.
+HELPERS = {"attend_tokens", "descend", "edit", "key_of", "meet", "uniform", "value_of"}
+
+
+class NoDevice:
+    """A driver that knows its target and nothing else."""
+
+    def __init__(self, architecture: int) -> None:
+        self.architecture = architecture
+
+    def get_current_target(self) -> GPUTarget:
+        return GPUTarget("cuda", self.architecture, 32)
+
+    def get_current_device(self) -> int:
+        return self.architecture
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+
+@pytest.fixture
+def launches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[tuple[Any, ...], Any]:
+    """Launches compile; what was compiled, by kernel and constants."""
+    compiled: dict[tuple[Any, ...], Any] = {}
+    run = JITFunction.run
+
+    def compile_only(self: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> None:
+        key = (self.__name__, *sorted((k, v) for k, v in options.items()), *map(_kind, args))
+        if key not in compiled:
+            compiled[key] = run(self, *args, grid=grid, warmup=True, **options)
+
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(JITFunction, "run", compile_only)
+    for module in (attention, linear, sampling):
+        monkeypatch.setattr(module, "processors", lambda _: 132)
+    return compiled
+
+
+def _kind(argument: Any) -> Any:
+    return str(argument.dtype) if isinstance(argument, torch.Tensor) else type(argument).__name__
+
+
+def kernels() -> set[str]:
+    found = (value for module in MODULES for value in vars(module).values())
+    return {value.__name__ for value in found if isinstance(value, JITFunction)}
+
+
+def operator(name: str) -> Any:
+    found = {function for module in MODULES if (function := vars(module).get(name)) and callable(function)}
+    functions = [f for f in found if not isinstance(f, JITFunction)]
+    assert len(functions) == 1, name
+    return functions[0]
+
+
+# A kernel's types and shapes: enough to reach every kernel and every branch that constants decide.
+CHOSEN = """attention one, attention prefill, sample, sample one, sample grammar, norm, add norm, gate, rotary,
+kv write, embedding, scatter, slot mapping, gather i32, copy blocks, copy odd blocks, set table, extend table,
+decode inputs, commit, advance, completion, start, count outputs""".replace("\n", " ").split(", ")
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_compiles(architecture: int, launches: dict[tuple[Any, ...], Any], monkeypatch: Any) -> None:
+    monkeypatch.setattr(driver, "_active", NoDevice(architecture))
+    names = {f"{name}{kind}" for name in CHOSEN for kind in ("", " bf16")} | {"attention prefill f32"}
+    for case in (case for case in CASES if case.name in names):
+        operator(case.op)(*case.make(torch.Generator().manual_seed(0)))
+    for rows in (1, 4):
+        x, weight = torch.empty(rows, 512, dtype=torch.bfloat16), torch.empty(64, 512, dtype=torch.bfloat16)
+        for candidate in linear.candidates(x, weight)[1:]:
+            candidate.call(x, weight, None)
+    assert {key[0] for key in launches} == kernels() - HELPERS
+    for key, kernel in launches.items():
+        assert f".target sm_{architecture}" in kernel.asm["ptx"], key
+        assert kernel.asm["cubin"], key
