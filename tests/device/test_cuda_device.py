@@ -13,6 +13,8 @@ import pytest
 from cuda_fake import FakeDriver
 
 from flare.contract import BufferSpec, DType, Initial, PreparedContract, Region
+from flare.device import KINDS, family, load_device
+from flare.device.cuda import gpu_host
 from flare.device.cuda.address_book import Address
 from flare.device.cuda.arena import Arena
 from flare.device.cuda.cuda_device import CudaDevice
@@ -312,3 +314,35 @@ def test_no_driver_here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_program_is_there() -> None:
     assert set(GRAPHS) == set(TOKENS)
+
+
+def test_blocks_are_copied_beside_programs() -> None:
+    device = load(FakeDriver())
+    data = np.random.default_rng(4).integers(0, 256, (3, PAGE.nbytes), np.uint8)
+    device.write_blocks(Region.PAGES, [3, 1, 2], data)
+    assert device.read_blocks(Region.PAGES, [2, 3, 1]).tolist() == data[[2, 0, 1]].tolist()
+    assert not device.read_blocks(Region.PAGES, [0, 4]).any()
+    assert device.read("pages").reshape(PAGES, -1)[1:4].tolist() == data[[1, 2, 0]].tolist()
+    assert device.read_blocks(Region.PAGES, []).shape == (0, PAGE.nbytes)
+    with pytest.raises(CoreError, match="0 rows buffers, expected one"):
+        device.read_blocks(Region.ROWS, [0])
+
+
+def test_consecutive_blocks_are_one_copy() -> None:
+    driver = FakeDriver()
+    device = load(driver)
+    before = driver.count["cuMemcpyDtoHAsync"]
+    device.read_blocks(Region.PAGES, [0, 1, 2, 4, 3])
+    assert driver.count["cuMemcpyDtoHAsync"] - before == 3
+
+
+def test_a_core_for_a_gpu_gets_this_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    monkeypatch.setattr("flare.device.cuda.cuda_device.CudaDevice", lambda *given: made.append(given))
+    load_device(contract(), source())
+    assert made[0][0].identity.device == "sm_90"
+    assert {family(kind) for kind in ("sm_90", "sm_100a", "cpu", "sim")} == set(KINDS)
+
+
+def test_conditions_of_a_gpu() -> None:
+    assert gpu_host.arithmetic_conditions(FakeDriver()) == {"gpu": "a fake", "architecture": "sm_90"}

@@ -5,24 +5,47 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flare.device.base import Device, Frame
-from flare.errors import CoreError
+from flare.errors import CoreError, DeviceError
 
 if TYPE_CHECKING:
     from flare.contract import PreparedContract
     from flare.device.cpu_memory import TensorSource
 
-__all__ = ["KINDS", "Device", "Frame", "arithmetic_conditions", "load_device"]
+__all__ = ["KINDS", "Device", "Frame", "arithmetic_conditions", "check_device", "family", "load_device"]
 
-KINDS = ("cpu", "sim")
-"""Device kinds of this installation (`Identity.device`)."""
+KINDS = ("cpu", "sim", "cuda")
+"""Families of devices (see `family`)."""
+
+
+def family(device: str) -> str:
+    """The family of `Identity.device`: every GPU architecture (`sm_90`) is `cuda`."""
+    return "cuda" if device.startswith("sm_") else device
+
+
+def check_device(device: str) -> None:
+    """Raise CoreError when this machine has no device of the family of `Identity.device`. Loads nothing."""
+    kind = family(device)
+    if kind not in KINDS:
+        raise CoreError(
+            f"the core is for device {device!r}, this installation has {', '.join(KINDS)}",
+            field="identity.device",
+        )
+    if kind == "cuda":
+        from flare.device.cuda.driver import CudaDriver
+
+        try:
+            CudaDriver()
+        except DeviceError as error:
+            raise CoreError(f"the core is for device {device!r}: {error}", field="identity.device") from error
 
 
 def load_device(contract: PreparedContract, source: TensorSource, *, threads: int | None = None) -> Device:
     """Load a core onto the device kind it was prepared for.
 
-    `threads` bounds the CPU device's compute threads. Raises CoreError when the core does not fit here.
+    `threads` bounds the CPU device's compute threads. Raises CoreError when the core does not fit here,
+    DeviceError when this machine lacks what it needs.
     """
-    kind = contract.identity.device
+    kind = family(contract.identity.device)
     if kind == "sim":
         from flare.device.sim import SimDevice, StoredImage
 
@@ -31,17 +54,27 @@ def load_device(contract: PreparedContract, source: TensorSource, *, threads: in
         from flare.device.cpu import CpuDevice
 
         return CpuDevice(contract, source, threads=threads)
+    if kind == "cuda":
+        from flare.device.cuda.cuda_device import CudaDevice
+
+        return CudaDevice(contract, source)
     raise CoreError(
         f"no device of kind {kind!r} in this installation, which has {', '.join(KINDS)}",
         field="identity.device",
     )
 
 
-def arithmetic_conditions(kind: str) -> dict[str, str]:
-    """What decides the last bits of results on this machine, by name; empty for a device whose results are
-    exact everywhere. Two runs under equal conditions may be compared token by token."""
+def arithmetic_conditions(device: str) -> dict[str, str]:
+    """What decides the last bits of results of an `Identity.device` on this machine, by name; empty for a
+    device whose results are exact everywhere. Two runs under equal conditions may be compared token by token.
+    Raises DeviceError for a GPU where there is none."""
+    kind = family(device)
     if kind == "cpu":
         from flare.device import cpu_host
 
         return cpu_host.arithmetic_conditions()
+    if kind == "cuda":
+        from flare.device.cuda import gpu_host
+
+        return gpu_host.arithmetic_conditions()
     return {}

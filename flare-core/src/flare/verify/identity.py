@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from flare.contract import Identity, PreparedContract
-from flare.device import KINDS, arithmetic_conditions
+from flare.device import arithmetic_conditions, check_device
 from flare.device.library import check_library, installed
-from flare.errors import CoreError
 
 
 def conditions(contract: PreparedContract) -> dict[str, str]:
@@ -21,11 +20,7 @@ def conditions(contract: PreparedContract) -> dict[str, str]:
 
 def check_identity(identity: Identity) -> None:
     """Raise CoreError when the core cannot run on this installation, naming the field."""
-    if identity.device not in KINDS:
-        raise CoreError(
-            f"the core is for device {identity.device!r}, this installation has {', '.join(KINDS)}",
-            field="identity.device",
-        )
+    check_device(identity.device)
     if identity.operator_library is not None:
         check_library(identity.operator_library)
 

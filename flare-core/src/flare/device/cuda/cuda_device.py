@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, TypeVar
 
@@ -12,6 +12,7 @@ import numpy as np
 from flare.contract import PreparedContract, Program, Region
 from flare.device.base import Bytes
 from flare.device.cuda.arena import Arena
+from flare.device.cuda.block_copies import BlockCopies
 from flare.device.cuda.context import Context
 from flare.device.cuda.driver import CudaDriver, Driver
 from flare.device.cuda.frames import CudaFrame, FrameSlot
@@ -33,7 +34,7 @@ class CudaDevice:
     """A core loaded onto GPU `ordinal`, at its recorded addresses or, with `relocate`, at any.
 
     `ledger` counts physical bytes by region, `kernel_images`, and `pinned_host` for host memory;
-    `load_ms` says how long each part of loading took. Used from one thread at a time.
+    `load_ms` says how long each part of loading took. Used from one thread at a time, but for blocks.
 
     Raises CoreError for a core that is not for this device, DeviceError for another GPU, an old driver or
     taken addresses, CapacityError when the GPU is too small; each says what to do.
@@ -91,6 +92,8 @@ class CudaDevice:
         self._completion_address = self._first_address(Region.COMPLETION)
         self._slots = [self._slot() for _ in range(self.max_frames)]
         self._flying: list[CudaFrame] = []
+        self._copies = BlockCopies(driver, self._context, self.contract, arena.book)
+        self._cleanup.callback(self._copies.close)
         self._cleanup.callback(driver.probe, "cuStreamSynchronize", self._stream)
         self.ledger = {
             **arena.ledger,
@@ -128,6 +131,14 @@ class CudaDevice:
         self._driver.call("cuStreamSynchronize", self._stream)
         if data.size:
             self._driver.call("cuMemcpyHtoD", self._book.span(buffer).start, data.ctypes.data, data.nbytes)
+
+    def read_blocks(self, region: Region, blocks: Sequence[int]) -> Bytes:
+        """See `flare.device.base.Device`."""
+        return self._copies.read(region, blocks)
+
+    def write_blocks(self, region: Region, blocks: Sequence[int], data: Bytes) -> None:
+        """See `flare.device.base.Device`."""
+        self._copies.write(region, blocks, data)
 
     def close(self) -> None:
         """See `flare.device.base.Device`."""
