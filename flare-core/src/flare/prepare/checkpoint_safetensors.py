@@ -1,4 +1,7 @@
-"""Checkpoints in the hub's layout: a directory with `config.json`, safetensors files and text assets."""
+"""Checkpoints in the hub's layout: a directory with `config.json`, safetensors files and text assets.
+
+In place of the files a directory may describe weights to generate (`random_tensors`).
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flare.errors import CheckpointError
-from flare.prepare.checkpoint import Checkpoint, known_tensor
+from flare.prepare.checkpoint import Checkpoint, TensorStore, known_tensor
 from flare.prepare.checkpoint_assets import read_assets, read_json
 from flare.prepare.checkpoint_header import Slice, map_tensor, read_header
+from flare.prepare.random_tensors import DESCRIPTION, RandomTensors
 from flare.prepare.source_path import stamped
 from flare.recipes.source import LocalCheckpoint
 
@@ -33,12 +37,26 @@ class SafetensorsCheckpoint(Checkpoint):
             raise CheckpointError(f"{directory} holds no config.json", field="checkpoint")
         self.config: Mapping[str, Any] = config
         self.revision = local.revision
-        self._slices = _slices(directory)
-        self.tensors = {name: slice_.info for name, slice_ in self._slices.items()}
+        description = read_json(directory / DESCRIPTION)
+        self._store: TensorStore = (
+            _MappedFiles(directory) if description is None else RandomTensors(description)
+        )
+        self.tensors = self._store.tensors
         self.assets = read_assets(directory)
 
     def load(self, name: str) -> torch.Tensor:
         """One tensor, mapped from its file. Raises CheckpointError for an unknown name or element type."""
+        return self._store.load(name)
+
+
+class _MappedFiles:
+    """The tensors of a directory's safetensors files."""
+
+    def __init__(self, directory: Path) -> None:
+        self._slices = _slices(directory)
+        self.tensors = {name: slice_.info for name, slice_ in self._slices.items()}
+
+    def load(self, name: str) -> torch.Tensor:
         known_tensor(self.tensors, name)
         return map_tensor(self._slices[name])
 

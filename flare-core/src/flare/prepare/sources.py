@@ -1,4 +1,4 @@
-"""From a checkpoint URI to files: the three built-in sources, and the choice by scheme."""
+"""From a checkpoint URI to files: the four built-in sources, and the choice by scheme."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from flare.errors import CheckpointError, PluginError
 from flare.prepare.source_hub import HubSource
 from flare.prepare.source_index import PackageIndexSource
 from flare.prepare.source_path import PathSource
+from flare.prepare.source_random import RandomSource
 from flare.recipes import SOURCES, CheckpointSource, LocalCheckpoint, ProgressReporter, hookimpl
 from flare.recipes.metadata import PluginEntry, plugin_entries
 from flare.recipes.plugin import Refusal, answers_of, asked, contained, registered
@@ -22,7 +23,7 @@ _PIN = re.compile(r"#sha256=([0-9a-f]{64})$")
 @hookimpl
 def flare_checkpoint_sources() -> Sequence[CheckpointSource]:
     """The sources that come with flare-core; this module is their plugin."""
-    return (HubSource(), PackageIndexSource(), PathSource())
+    return (HubSource(), PackageIndexSource(), RandomSource(), PathSource())
 
 
 def checkpoint_source(uri: str, path: Sequence[str] | None = None) -> CheckpointSource:

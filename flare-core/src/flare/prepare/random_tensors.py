@@ -1,0 +1,57 @@
+"""Weights that are generated when they are read: a checkpoint of any size that takes no room on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from flare.errors import CheckpointError
+from flare.prepare.checkpoint import TensorInfo, known_tensor
+
+if TYPE_CHECKING:
+    import torch
+
+DESCRIPTION = "random.json"
+"""In place of safetensors files: seed, standard deviation and the shape of every tensor."""
+
+
+class RandomTensors:
+    """A `TensorStore` of the tensors in a description: BF16, of the scale of a model before training.
+
+    Matrices are normal with the described deviation, norms' weights ones, biases zeros. A tensor depends on
+    seed, name and shape only, not on what else is read. Raises CheckpointError for another description.
+    """
+
+    def __init__(self, description: Mapping[str, Any]) -> None:
+        try:
+            self._seed, self._deviation = int(description["seed"]), float(description["deviation"])
+            self.tensors: Mapping[str, TensorInfo] = {
+                name: TensorInfo(name, tuple(int(extent) for extent in shape), "BF16")
+                for name, shape in description["tensors"].items()
+            }
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise CheckpointError(
+                f"{DESCRIPTION} is not a description of random weights: {error!r}", field=DESCRIPTION
+            ) from error
+
+    def load(self, name: str) -> torch.Tensor:
+        """Generate one tensor. Raises CheckpointError for an unknown name."""
+        import torch
+
+        shape = known_tensor(self.tensors, name).shape
+        if len(shape) < 2:
+            fill = 0.0 if name.endswith("bias") else 1.0
+            return torch.full(shape, fill, dtype=torch.bfloat16)
+        digest = hashlib.sha256(f"{self._seed}\0{name}".encode()).digest()
+        generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))
+        # Rows a piece at a time: a large embedding in float32 would be twice the tensor.
+        tensor = torch.empty(shape, dtype=torch.bfloat16)
+        rows = max(1, _PIECE // max(1, math.prod(shape[1:])))
+        for piece in tensor.split(rows):
+            piece.copy_(torch.randn(piece.shape, generator=generator) * self._deviation)
+        return tensor
+
+
+_PIECE = 1 << 22
