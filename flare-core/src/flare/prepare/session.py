@@ -1,6 +1,6 @@
 """The preparation session: from a recipe and a checkpoint to a sealed core file, in order.
 
-Plan memory, trace every program on the meta device, stream weights into the file, load the unsealed file
+Plan memory, export every program for the target, stream weights into the file, load the unsealed file
 on the device, measure program costs, record the oracle, seal. Nothing that does not fit gets as far as
 loading.
 """
@@ -19,7 +19,6 @@ from flare.contract import (
     FORMAT_VERSION,
     DType,
     Identity,
-    OperatorList,
     Oracle,
     Payload,
     PreparedContract,
@@ -29,14 +28,14 @@ from flare.contract import (
 from flare.contract.identity import RecipePackage
 from flare.corefile import CoreWriter, Role, TensorSpec, check_references
 from flare.device import load_device
-from flare.device.cpu_host import instruction_set
 from flare.device.torch_types import CONTRACT_DTYPES
 from flare.prepare.calibrate import measure_costs, record_oracle
+from flare.prepare.cpu_target import CpuTarget
 from flare.prepare.definition import ProgramSet
 from flare.prepare.layout import BufferLayout
 from flare.prepare.plan import CapacityRequest, ServingPlan, plan_serving
 from flare.prepare.progress import Progress
-from flare.prepare.trace import trace
+from flare.prepare.target import ExportedPrograms, PreparationTarget, payload_name
 from flare.prepare.weights import (
     check_targets,
     model_tensors,
@@ -50,8 +49,6 @@ if TYPE_CHECKING:
     from flare.prepare.checkpoint import Checkpoint
     from flare.recipes.recipe import BuiltModel, FrontendFiles, Recipe
 
-# A packed oneDNN weight is a second copy while both exist; see the CPU device's ledger for what stays.
-CPU_WEIGHT_COPIES = 2.0
 _HEADER_BUDGET = 1 << 20
 
 
@@ -70,17 +67,25 @@ class PreparationRequest:
 
 
 class PreparationSession:
-    """Prepares one core for the CPU device."""
+    """Prepares one core for `target`; the CPU when there is none."""
 
-    def __init__(self, recipe: Recipe, request: PreparationRequest, progress: Progress) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        request: PreparationRequest,
+        progress: Progress,
+        target: PreparationTarget | None = None,
+    ) -> None:
         self.recipe = recipe
         self.request = request
         self.progress = progress
+        self.target: PreparationTarget = CpuTarget() if target is None else target
 
     def prepare(self, checkpoint: Checkpoint, destination: Path) -> PreparedContract:
         """Write the core to `destination` (replaced only by a complete file); returns its contract.
 
-        Raises CheckpointError (unknown, missing or misshapen tensors) and CapacityError (does not fit).
+        Raises CheckpointError (unknown, missing or misshapen tensors), CapacityError (does not fit), and
+        DeviceError (the target cannot run a program).
         """
         config = self.recipe.loader.config(checkpoint)
         with self.progress.phase("Plan"):
@@ -93,7 +98,8 @@ class PreparationSession:
         layout = BufferLayout()
         weights = place_weights(built, layout)
         programs = self.recipe.programs.compose(plan, built.module, layout, weights)
-        payloads = self._trace(programs)
+        exported = self.target.export(programs, self.progress)
+        payloads = {**exported.payloads, **exported.documents}
         specs = self._tensor_specs(built, frontend, payloads)
         with CoreWriter(destination, specs, header_budget_bytes=_HEADER_BUDGET) as writer:
             with self.progress.phase("Weights", total_bytes=weight_bytes(built)) as bar:
@@ -102,7 +108,7 @@ class PreparationSession:
                     bar.advance(tensor.nbytes)
             for name, data in {**frontend.assets, **payloads}.items():
                 writer.write(name, data)
-            contract = self._contract(checkpoint, config, built, plan, programs, frontend)
+            contract = self._contract(checkpoint, built, plan, programs, exported, frontend)
             if self.request.calibrate:
                 contract = self._calibrated(contract, writer, frontend)
             check_references(contract, writer.tensors)
@@ -117,19 +123,8 @@ class PreparationSession:
             vocab_size=frontend.frontend.vocab_size,
             model_context=built.context,
             weight_bytes=weight_bytes(built),
-            weight_copies=CPU_WEIGHT_COPIES,
+            weight_copies=self.target.weight_copies,
         )
-
-    def _trace(self, programs: ProgramSet) -> dict[str, bytes]:
-        payloads: dict[str, bytes] = {}
-        with self.progress.phase("Trace programs", total_steps=len(programs.programs)) as bar:
-            for definition in programs.programs:
-                listing: OperatorList = trace(definition)
-                payloads[f"program/{definition.name}"] = listing.model_dump_json(
-                    exclude_defaults=True
-                ).encode()
-                bar.advance(1)
-        return payloads
 
     def _tensor_specs(
         self, built: BuiltModel, frontend: FrontendFiles, payloads: Mapping[str, bytes]
@@ -145,23 +140,24 @@ class PreparationSession:
     def _contract(
         self,
         checkpoint: Checkpoint,
-        config: Any,
         built: BuiltModel,
         plan: ServingPlan,
         programs: ProgramSet,
+        exported: ExportedPrograms,
         frontend: FrontendFiles,
     ) -> PreparedContract:
         versions = {
             name: importlib.metadata.version(name)
             for name in ("flare-core", programs.operator_library.distribution, "torch", "transformers")
         }
+        versions |= self.target.versions()
         return PreparedContract(
             identity=Identity(
                 format_version=FORMAT_VERSION,
                 fingerprint=_fingerprint(checkpoint.fingerprint(), self.request, versions),
-                device="cpu",
-                instruction_set=instruction_set(),
-                operator_library=programs.operator_library,
+                device=self.target.device,
+                instruction_set=self.target.instruction_set,
+                operator_library=exported.operator_library,
                 versions=versions,
             ),
             provenance=Provenance(
@@ -173,13 +169,13 @@ class PreparationSession:
                 created=datetime.now(UTC).isoformat(timespec="seconds"),
                 retained_modules=tuple(sorted(f"{c.__module__}.{c.__qualname__}" for c in built.retained)),
                 replaced_modules=dict(built.replaced),
-                memory_ledger=_ledger(programs),
+                memory_ledger=dict(exported.ledger),
             ),
             capacities=plan.capacities,
             schemes=plan.schemes,
             page=plan.page,
             row=plan.row,
-            buffers=programs.buffers,
+            buffers=exported.buffers,
             programs=tuple(
                 Program(
                     name=definition.name,
@@ -190,7 +186,7 @@ class PreparationSession:
                     completion=definition.completion,
                     pending=definition.pending,
                     rows_per_lane=definition.rows_per_lane,
-                    payloads=(Payload(rank=0, format="oplist", tensor=f"program/{definition.name}"),),
+                    payloads=(Payload(rank=0, format=exported.format, tensor=payload_name(definition.name)),),
                 )
                 for definition in programs.programs
             ),
@@ -229,13 +225,6 @@ def _with_measurements(
     )
     provenance = contract.provenance.model_copy(update={"oracle": oracle})
     return contract.model_copy(update={"programs": programs, "provenance": provenance})
-
-
-def _ledger(programs: ProgramSet) -> dict[str, int]:
-    totals: dict[str, int] = {}
-    for buffer in programs.buffers:
-        totals[buffer.region.value] = totals.get(buffer.region.value, 0) + buffer.nbytes
-    return totals
 
 
 def _fingerprint(checkpoint: str, request: PreparationRequest, versions: Mapping[str, str]) -> str:

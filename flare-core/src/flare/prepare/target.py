@@ -1,0 +1,60 @@
+"""What preparation needs of the device a core is for: how programs become payloads that run there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from flare.contract import BufferSpec, OperatorLibrary
+from flare.prepare.progress import Progress
+
+if TYPE_CHECKING:
+    from flare.prepare.definition import ProgramSet
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportedPrograms:
+    """Every program as bytes of one `format` (`Payload.format`), by core tensor name `program/NAME`.
+
+    `documents` are further core tensors that programs or buffers name, `buffers` all storage including what
+    the target added, `operator_library` what serving must import (None: payloads are complete), `ledger`
+    bytes by purpose.
+    """
+
+    format: str
+    payloads: Mapping[str, bytes]
+    buffers: tuple[BufferSpec, ...]
+    operator_library: OperatorLibrary | None
+    ledger: Mapping[str, int]
+    documents: Mapping[str, bytes] = field(default_factory=dict)
+
+
+class PreparationTarget(Protocol):
+    """A device kind during preparation."""
+
+    device: str
+    """`Identity.device` of the core."""
+    instruction_set: str | None
+    weight_copies: float
+    """How often a loaded device holds the weights."""
+
+    def versions(self) -> dict[str, str]:
+        """Versions that decide what is exported, beside those of the Python packages."""
+
+    def export(self, programs: ProgramSet, progress: Progress) -> ExportedPrograms:
+        """Make payloads of all programs, whose tensors are on the meta device before and after. Weights are
+        not needed. Raises what the target cannot do."""
+
+
+def payload_name(program: str) -> str:
+    """Name of the core tensor that holds a program."""
+    return f"program/{program}"
+
+
+def region_bytes(buffers: tuple[BufferSpec, ...]) -> dict[str, int]:
+    """Bytes of buffers by region."""
+    totals: dict[str, int] = {}
+    for buffer in buffers:
+        totals[buffer.region.value] = totals.get(buffer.region.value, 0) + buffer.nbytes
+    return totals
