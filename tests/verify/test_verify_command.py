@@ -26,8 +26,8 @@ FLARE = str(Path(sys.executable).with_name("flare"))
 Document = dict[str, Any]
 
 
-def verify(core: Path) -> Report:
-    verification = Verification(core)
+def verify(core: Path, threads: int | None = None) -> Report:
+    verification = Verification(core, threads=threads)
     try:
         return verification.run()
     finally:
