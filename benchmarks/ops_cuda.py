@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 import flare_components.ops  # noqa: F401
+from flare_components.ops.cuda import attention as cuda_attention
 from flare_components.ops.cuda import tuning
 from flare_components.ops.request_state import PARAMETERS, PROGRESS
 from flare_components.ops.sampling import READS
@@ -84,6 +85,18 @@ def attention(lanes: int, rows: int, context: int, capacity: int) -> float:
     return replay([lambda s=s: OPS.paged_attention(*s) for s in sets])
 
 
+TILES = ((128, 64, 8, 2), (128, 64, 8, 3), (128, 64, 4, 3), (64, 64, 4, 3), (128, 128, 8, 2), (128, 32, 4, 3))
+
+
+def tiles(shape: tuple[int, int, int, int]) -> list[float]:
+    """Prefill with another tile shape: 2048 tokens, and 512 after 29488."""
+    usual, cuda_attention.tile_shape = cuda_attention.tile_shape, lambda width, precise, room: shape
+    try:
+        return [attention(1, 2048, 2048, 4096), attention(1, 512, 30000, 32768)]
+    finally:
+        cuda_attention.tile_shape = usual
+
+
 def sampling(lanes: int, **parameters: float) -> float:
     extents = {"S": lanes, "V": VOCAB, "K": 8, "B": 300}
     state = {
@@ -127,11 +140,13 @@ def main() -> None:
     report["linear"] = {rows: products(rows, weights) for rows in (1, 4, 8)}
     report["weights_gb"] = sum(w.nbytes for w in weights) / 1e9
     del weights
-    shapes = ((1, 1, 4000, 4096), (1, 1, 500, 32768), (1, 1, 30000, 32768), (8, 8, 2000, 4096), (64, 64, 1000, 4096),
-              (1, 512, 512, 4096), (1, 2048, 2048, 4096), (1, 512, 30000, 32768))  # fmt: skip
+    shapes = ((1, 1, 4000, 4096), (1, 1, 500, 32768), (1, 1, 30000, 32768), (8, 8, 2000, 4096),
+              (64, 64, 1000, 4096), (1, 512, 512, 4096), (1, 2048, 2048, 4096),
+              (1, 512, 30000, 32768))  # fmt: skip
     report["attention lanes/rows/context"] = {
         f"{s[0]}/{s[1]}/{s[2]} of {s[3]}": attention(*s) for s in shapes
     }
+    report["tiles"] = {str(tile): tiles(tile) for tile in TILES}
     kinds: dict[str, dict[str, float]] = {
         "plain": {}, "top_p": {"top_p": 0.9}, "top_k top_p": {"top_k": 50, "top_p": 0.95},
         "penalties": {"repetition_penalty": 1.1}, "20 logprobs": {"logprobs_wanted": 20},

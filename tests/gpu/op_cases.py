@@ -125,10 +125,15 @@ def request_state(g: torch.Generator, slots: int, vocab: int) -> dict[str, Tenso
 
 
 def sampling(
-    lanes: int, slots: int, vocab: int, dtype: torch.dtype, *, mask: bool = False
+    lanes: int, slots: int, vocab: int, dtype: torch.dtype, *, mask: bool = False, edits: bool = True
 ) -> Callable[[torch.Generator], tuple[Any, ...]]:
     def make(g: torch.Generator) -> tuple[Any, ...]:
         state = request_state(g, slots, vocab)
+        if not edits:
+            state["bias_ids"].fill_(-1)
+            state["repetition_penalty"].fill_(1)
+            state["presence_penalty"].zero_()
+            state["frequency_penalty"].zero_()
         logits = (normal(g, lanes, vocab) * 4).to(dtype)
         logits[lanes // 2, vocab // 2] = (torch.nan, torch.inf, 1.0)[int(integers(g, 0, 3, 1))]
         words = integers(g, -(2**31), 2**31 - 1, lanes, -(-vocab // 32)) if mask else None
@@ -272,6 +277,7 @@ CASES = [
     *_typed(F32),
     *_typed(BF16),
     OpCase("sample grammar", "sample", sampling(7, 12, 999, F32, mask=True), 1e-5),
+    OpCase("sample unedited", "sample", sampling(9, 12, 40000, BF16, edits=False), 1e-5),
     OpCase("sample large", "sample", sampling(5, 6, 128256, BF16), 1e-5),
     OpCase("sample many", "sample", sampling(60, 64, 32000, BF16), 1e-5),
     OpCase("sample tiny", "sample", sampling(2, 3, 12, F32), 1e-5),

@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from flare_components.ops.cuda.launch import cdiv, power_of_two, processors
+from flare_components.ops.cuda.launch import cdiv, power_of_two, processors, roomy
 from flare_components.ops.schema import accelerate
 
 _MOST_PARTS = 64
@@ -254,6 +254,15 @@ def parts(rows: int, kv_heads: int, capacity: int, keys: int, multiprocessors: i
     return max(min(wanted, cdiv(capacity, keys), _MOST_PARTS), 1)
 
 
+def tile_shape(width: int, precise: bool, room: bool) -> tuple[int, int, int, int]:
+    """Rows and keys of a prefill tile, warps and stages, for heads of `width`; precise: float32."""
+    if precise:
+        return (32, 32, 4, 2) if width <= 128 else (32, 16, 4, 1)
+    if not room:
+        return (64, 64, 4, 2) if width <= 128 else (32, 32, 4, 2)
+    return (128, 64, 8, 2) if width <= 128 else (64, 32, 8, 2)
+
+
 def paged_attention(
     q: Tensor,
     k_pages: Tensor,
@@ -288,9 +297,9 @@ def paged_attention(
     precise = q.element_size() == 4
     if rows > lanes:
         out = q.new_zeros(q.shape)
+        tile, keys, warps, stages = tile_shape(block, precise, roomy(q))
         grouped = power_of_two(group)
-        queries = max((32 if precise else 64 if block > 128 else 128) // grouped, 1)
-        queries = max(queries, cdiv(16, grouped))
+        queries = max(tile // grouped, cdiv(16, grouped))
         attend_tiles[(cdiv(rows, queries) + lanes, kv_heads)](
             *operands,
             out,
@@ -298,11 +307,11 @@ def paged_attention(
             PAGE=page_tokens,
             QUERIES=queries,
             GROUP=grouped,
-            KEYS=32 if precise or block > 128 else 64,
+            KEYS=keys,
             WIDTH=block,
             LANES=lane_block,
-            num_warps=4 if precise else 8,
-            num_stages=2,
+            num_warps=warps,
+            num_stages=stages,
         )
         return out
     out = torch.empty_like(q, memory_format=torch.contiguous_format)
@@ -328,7 +337,7 @@ def paged_attention(
         WIDTH=block,
         LANES=lane_block,
         num_warps=4,
-        num_stages=2 if precise else 3,
+        num_stages=(2 if block <= 128 else 1) if precise else 3 if roomy(q) else 2,
     )
     if count > 1:
         join_parts[(rows * heads,)](

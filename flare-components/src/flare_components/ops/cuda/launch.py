@@ -27,3 +27,16 @@ def _processors(device: torch.device) -> int:
 def processors(tensor: Tensor) -> int:
     """Multiprocessors of the tensor's device."""
     return _processors(tensor.device)
+
+
+@lru_cache(maxsize=8)
+def _shared(device: torch.device) -> int:
+    if device.type != "cuda":
+        return 1 << 30
+    nbytes: int = torch.cuda.get_device_properties(device).shared_memory_per_block_optin
+    return nbytes
+
+
+def roomy(tensor: Tensor) -> bool:
+    """Whether a program may have the shared memory of a data-centre chip (227 KiB; others have 99)."""
+    return _shared(tensor.device) >= 160 << 10

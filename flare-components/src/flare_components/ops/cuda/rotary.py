@@ -6,8 +6,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from flare_components.ops.cuda.launch import power_of_two
+from flare_components.ops.cuda.launch import cdiv, power_of_two
 from flare_components.ops.schema import accelerate
+
+_HEADS = 16  # of one program
 
 
 @triton.jit
@@ -26,28 +28,29 @@ def rotate(
     k_head,
     cos_row,
     sin_row,
+    HEADS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Program (row, head of q then k): out [N, heads + kv_heads, 2 * half] contiguous."""
-    row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    column = tl.arange(0, BLOCK)
-    live = column < half
-    if head < heads:
-        source = q + row * q_row + head * q_head
-    else:
-        source = k + row * k_row + (head - heads) * k_head
-    a = tl.load(source + column, mask=live, other=0.0).to(tl.float32)
-    b = tl.load(source + half + column, mask=live, other=0.0).to(tl.float32)
+    """Program (row, HEADS heads of q then k): out [N, heads + kv_heads, 2 * half] contiguous."""
+    row = tl.program_id(0).to(tl.int64)
+    head, column = tl.program_id(1) * HEADS + tl.arange(0, HEADS)[:, None], tl.arange(0, BLOCK)[None, :]
+    inside = column < half
+    of_q = inside & (head < heads)
+    of_k = inside & (head >= heads) & (head < heads + kv_heads)
+    at_q = q + row * q_row + head * q_head + column
+    at_k = k + row * k_row + (head - heads) * k_head + column
+    a = tl.where(of_q, tl.load(at_q, mask=of_q), tl.load(at_k, mask=of_k)).to(tl.float32)
+    b = tl.where(of_q, tl.load(at_q + half, mask=of_q), tl.load(at_k + half, mask=of_k)).to(tl.float32)
     cos += row * cos_row
     sin += row * sin_row
-    cos_a = tl.load(cos + column, mask=live, other=0.0).to(tl.float32)
-    cos_b = tl.load(cos + half + column, mask=live, other=0.0).to(tl.float32)
-    sin_a = tl.load(sin + column, mask=live, other=0.0).to(tl.float32)
-    sin_b = tl.load(sin + half + column, mask=live, other=0.0).to(tl.float32)
-    target = out + (row * (heads + kv_heads) + head) * 2 * half
+    cos_a = tl.load(cos + column, mask=inside, other=0.0).to(tl.float32)
+    cos_b = tl.load(cos + half + column, mask=inside, other=0.0).to(tl.float32)
+    sin_a = tl.load(sin + column, mask=inside, other=0.0).to(tl.float32)
+    sin_b = tl.load(sin + half + column, mask=inside, other=0.0).to(tl.float32)
+    target = out + (row * (heads + kv_heads) + head) * 2 * half + column
     kind = out.dtype.element_ty
-    tl.store(target + column, (a * cos_a - b * sin_a).to(kind), mask=live)
-    tl.store(target + half + column, (b * cos_b + a * sin_b).to(kind), mask=live)
+    tl.store(target, (a * cos_a - b * sin_a).to(kind), mask=of_q | of_k)
+    tl.store(target + half, (b * cos_b + a * sin_b).to(kind), mask=of_q | of_k)
 
 
 def rotary(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
@@ -57,7 +60,7 @@ def rotary(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tens
     kv_heads = k.shape[1]
     out = q.new_empty(rows, heads + kv_heads, width)
     if rows:
-        rotate[(rows, heads + kv_heads)](
+        rotate[(rows, cdiv(heads + kv_heads, _HEADS))](
             q,
             k,
             cos,
@@ -72,8 +75,9 @@ def rotary(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tens
             k.stride(1),
             cos.stride(0),
             sin.stride(0),
+            HEADS=_HEADS,
             BLOCK=power_of_two(width // 2),
-            num_warps=1,
+            num_warps=4,
         )
     rotated_q, rotated_k = out.split((heads, kv_heads), 1)
     return rotated_q, rotated_k

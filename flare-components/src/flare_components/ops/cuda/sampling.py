@@ -27,7 +27,8 @@ from flare_components.ops.cuda.philox import uniform
 from flare_components.ops.request_state import ALTERNATIVES, INVALID_TOKEN, NO_TOKEN
 from flare_components.ops.schema import accelerate
 
-_SUB = 1024  # tokens a program looks at together
+_SUB = 1024  # tokens a program compares with all edges at once
+_WIDE = 4096  # tokens it looks at otherwise
 _LARGEST_TEAM = 32
 
 # Places of a lane's tally, i64, zero before the launch.
@@ -51,19 +52,20 @@ def descend(
     start,
     span,
     vocab,
+    passes,
     COUNT: tl.constexpr,
     TEAM: tl.constexpr,
     SUB: tl.constexpr,
 ):
     """The largest key such that the tokens that reach it, of those that reach `bound`, number (COUNT) or
-    weigh at least `target`: four bits a pass. `tally`: this search's 8 * 16 places."""
+    weigh at least `target`: four bits a pass from the top. `tally`: this search's 8 * 16 places."""
     prefix = target * 0
     digit = tl.arange(0, 16)
-    for step in range(8):
+    for step in range(passes):
         shift = 28 - 4 * step
         edges = prefix + (digit.to(tl.int64) << shift)
         reached = tl.zeros((16, SUB), tl.int64)
-        for offset in range(0, span, SUB):
+        for offset in tl.range(0, span, SUB, loop_unroll_factor=4):
             token = start + offset + tl.arange(0, SUB)
             live = token < vocab
             key = key_of(tl.load(edited + token, mask=live, other=float("-inf")))
@@ -125,6 +127,7 @@ def draw(
     TEAM: tl.constexpr,
     TEAM_BLOCK: tl.constexpr,
     SUB: tl.constexpr,
+    WIDE: tl.constexpr,
     TALLY: tl.constexpr,
     MEETINGS: tl.constexpr,
     COUNTS: tl.constexpr,
@@ -154,10 +157,19 @@ def draw(
         weights += lane * vocab
         tally = tallies + lane * TALLY
         start = member * span
-        raw_key = tl.zeros((SUB,), tl.int64)
-        edited_key = tl.zeros((SUB,), tl.int64)
-        for offset in range(0, span, SUB):
-            token = start + offset + tl.arange(0, SUB)
+        repetition = tl.load(repetition_penalty + slot)
+        presence, frequency = tl.load(presence_penalty + slot), tl.load(frequency_penalty + slot)
+        bias = tl.arange(0, BIAS_BLOCK)
+        biased = tl.load(bias_ids + slot * biases + bias, mask=bias < biases, other=-1)
+        # Logits that stay bfloat16 differ in the upper half of their keys alone.
+        passes = 8
+        if logits.dtype.element_ty == tl.bfloat16:
+            neutral = (repetition == 1.0) & (presence == 0.0) & (frequency == 0.0) & (tl.max(biased, 0) < 0)
+            passes = tl.where(neutral, 4, 8)
+        raw_key = tl.zeros((WIDE,), tl.int64)
+        edited_key = tl.zeros((WIDE,), tl.int64)
+        for offset in range(0, span, WIDE):
+            token = start + offset + tl.arange(0, WIDE)
             inside = token < vocab
             raw = tl.load(logits + token, mask=inside, other=float("-inf")).to(tl.float32)
             raw_key = tl.maximum(raw_key, key_of(raw))
@@ -174,9 +186,9 @@ def draw(
                 prompt_counts,
                 output_counts,
                 tl.load(generated + slot) < tl.load(min_tokens + slot),
-                tl.load(repetition_penalty + slot),
-                tl.load(presence_penalty + slot),
-                tl.load(frequency_penalty + slot),
+                repetition,
+                presence,
+                frequency,
                 vocab,
                 stops,
                 biases,
@@ -199,10 +211,10 @@ def draw(
         if (tl.abs(raw_peak) < float("inf")) & (tl.abs(peak) < float("inf")) & (heat > 0.0):
             wanted = tl.load(logprobs_wanted + slot)
             least = tl.load(min_p + slot).to(tl.float64)
-            mass = tl.zeros((SUB,), tl.int64)
-            exponentials = tl.zeros((SUB,), tl.int64)
-            for offset in range(0, span, SUB):
-                token = start + offset + tl.arange(0, SUB)
+            mass = tl.zeros((WIDE,), tl.int64)
+            exponentials = tl.zeros((WIDE,), tl.int64)
+            for offset in range(0, span, WIDE):
+                token = start + offset + tl.arange(0, WIDE)
                 inside = token < vocab
                 row = tl.load(edited + token, mask=inside, other=float("-inf"))
                 chance = tl.exp((row.to(tl.float64) - peak.to(tl.float64)) / heat.to(tl.float64))
@@ -229,13 +241,14 @@ def draw(
                     start,
                     span,
                     vocab,
+                    passes,
                     True,
                     TEAM,
                     SUB,
                 )
-                mass = tl.zeros((SUB,), tl.int64)
-                for offset in range(0, span, SUB):
-                    token = start + offset + tl.arange(0, SUB)
+                mass = tl.zeros((WIDE,), tl.int64)
+                for offset in range(0, span, WIDE):
+                    token = start + offset + tl.arange(0, WIDE)
                     inside = token < vocab
                     key = key_of(tl.load(edited + token, mask=inside, other=float("-inf")))
                     mass += tl.load(weights + token, mask=inside & (key >= bound), other=0)
@@ -259,13 +272,14 @@ def draw(
                     start,
                     span,
                     vocab,
+                    passes,
                     False,
                     TEAM,
                     SUB,
                 )
-            mass = tl.zeros((SUB,), tl.int64)
-            for offset in range(0, span, SUB):
-                token = start + offset + tl.arange(0, SUB)
+            mass = tl.zeros((WIDE,), tl.int64)
+            for offset in range(0, span, WIDE):
+                token = start + offset + tl.arange(0, WIDE)
                 inside = token < vocab
                 key = key_of(tl.load(edited + token, mask=inside, other=float("-inf")))
                 mass += tl.load(weights + token, mask=inside & (key >= bound), other=0)
@@ -287,8 +301,8 @@ def draw(
                 normalizer = (raw_peak.to(tl.float64) + tl.log(scale)).to(tl.float32)
             mine = tl.sum(tl.where(index == member, shares, 0), 0)
             if (running < target) & (target <= running + mine):
-                for offset in range(0, span, SUB):
-                    token = start + offset + tl.arange(0, SUB)
+                for offset in range(0, span, WIDE):
+                    token = start + offset + tl.arange(0, WIDE)
                     inside = token < vocab
                     key = key_of(tl.load(edited + token, mask=inside, other=float("-inf")))
                     weight = tl.load(weights + token, mask=inside & (key >= bound), other=0)
@@ -305,9 +319,9 @@ def draw(
                 values = tl.zeros((32,), tl.float32)
                 limit = tl.max(raw_key, 0) * 0 + 4611686018427387904
                 for number in range(tl.minimum(wanted, MOST)):
-                    best = tl.zeros((SUB,), tl.int64)
-                    for offset in range(0, span, SUB):
-                        token = start + offset + tl.arange(0, SUB)
+                    best = tl.zeros((WIDE,), tl.int64)
+                    for offset in range(0, span, WIDE):
+                        token = start + offset + tl.arange(0, WIDE)
                         inside = token < vocab
                         raw = tl.load(logits + token, mask=inside, other=float("-inf")).to(tl.float32)
                         packed = key_of(raw) * 16777216 + (16777215 - token)
@@ -332,7 +346,7 @@ def draw(
 
 def team_size(lanes: int, vocab: int, multiprocessors: int) -> int:
     """Programs a lane: all lanes' together at most one a multiprocessor, unless every team is one."""
-    return max(min(multiprocessors // max(lanes, 1), cdiv(vocab, _SUB), _LARGEST_TEAM), 1)
+    return max(min(multiprocessors // max(lanes, 1), cdiv(vocab, _WIDE), _LARGEST_TEAM), 1)
 
 
 def sample(
@@ -406,13 +420,14 @@ def sample(
         stop_ids.shape[1],
         bias_ids.shape[1],
         0 if grammar_mask is None else grammar_mask.shape[1],
-        cdiv(cdiv(vocab, team), _SUB) * _SUB,
+        cdiv(cdiv(vocab, team), _WIDE) * _WIDE,
         float(1 << (62 - (vocab - 1).bit_length())),
         HAS_MASK=grammar_mask is not None,
         BIAS_BLOCK=power_of_two(bias_ids.shape[1]),
         TEAM=team,
         TEAM_BLOCK=power_of_two(team),
         SUB=_SUB,
+        WIDE=_WIDE,
         TALLY=_TALLY,
         MEETINGS=_MEETINGS,
         COUNTS=_COUNTS,

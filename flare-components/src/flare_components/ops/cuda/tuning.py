@@ -13,13 +13,16 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 
 import torch
-from triton.testing import do_bench
 
 _KEPT_BY = 0.97
 """A candidate replaces the first one when its time is below this part of the first one's."""
+_FLUSHED = 256 << 20  # bytes written before each call: more than any L2 cache
+_FLUSHES = 4  # they keep the device busy while the host prepares the call, so that launching is not timed
+_CALLS = 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,16 @@ def choose(
 
 
 def measure(candidate: Candidate, operands: tuple[Any, ...]) -> float:
-    """Median milliseconds of a call, with a cold L2 cache."""
-    median: float = do_bench(lambda: candidate.call(*operands), warmup=3, rep=12, return_mode="median")
-    return median
+    """Median milliseconds of a call on the device, with a cold L2 cache."""
+    flushed = torch.empty(_FLUSHED, dtype=torch.int8, device=operands[0].device)
+    for _ in range(3):
+        candidate.call(*operands)
+    spans = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(_CALLS)]
+    for begin, end in spans:
+        for _ in range(_FLUSHES):
+            flushed.zero_()
+        begin.record()
+        candidate.call(*operands)
+        end.record()
+    torch.cuda.synchronize()
+    return median(begin.elapsed_time(end) for begin, end in spans)
