@@ -17,7 +17,7 @@ from flare.cli import app
 
 SIZES = (
     *("--requests", "2", "--prompt-tokens", "40", "--prompt-tokens", "160", "--prefix-tokens", "100"),
-    *("--turns", "3", "--append-tokens", "30", "--branches", "2", "--output-tokens", "24"),
+    *("--turns", "3", "--append-tokens", "30", "--branches", "2", "--output-tokens", "48"),
     *("--concurrency", "1", "--concurrency", "3", "--timeout", "20"),
 )
 LATE = 150.0  # ms that a busy machine may add to a time
@@ -53,7 +53,7 @@ def test_a_file_says_where_and_how_it_was_measured(measured: tuple[BenchResult, 
     assert (result.label, result.model, result.server_version) == ("Fake", "fake-model", "1.2.3")
     assert (result.format, result.version, result.versions) == ("flare.bench", 1, {"peer": "4"})
     assert result.machine["cores"] >= 1
-    assert (result.settings["output_tokens"], result.settings["endpoint"]) == (24, "chat")
+    assert (result.settings["output_tokens"], result.settings["endpoint"]) == (48, "chat")
     assert [*result.scenarios] == ["cold", "decode", "append", "branch", "repeat", "mixed"]
     assert result.failures == 0
 

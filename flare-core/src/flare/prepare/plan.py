@@ -92,9 +92,11 @@ def plan_serving(
     page = page_geometry(schemes, request.page_tokens)
     row = row_geometry(schemes)
     per_request = -(-context // request.page_tokens)
-    snapshots = request.snapshot_rows if request.snapshot_rows is not None else 8 * request.concurrency
-    fixed = int(weight_bytes * weight_copies) + row.nbytes * (1 + request.concurrency + snapshots)
     wanted = 1 + per_request * request.concurrency  # page 0 is the null page
+    snapshots = request.snapshot_rows
+    if snapshots is None:
+        snapshots = _snapshot_rows(request.concurrency, wanted, page.nbytes, row.nbytes)
+    fixed = int(weight_bytes * weight_copies) + row.nbytes * (1 + request.concurrency + snapshots)
     least = 1 + per_request
     if request.memory is not None:
         affordable = (request.memory - fixed) // max(page.nbytes, 1)
@@ -126,6 +128,13 @@ def plan_serving(
         dtype=dtype,
         vocab_size=vocab_size,
     )
+
+
+def _snapshot_rows(concurrency: int, pages: int, page_bytes: int, row_bytes: int) -> int:
+    """Eight checkpoints per request, and more where rows are small: up to one for two pages, as long as all
+    of them take no more than a sixteenth of the pages."""
+    affordable = pages * page_bytes // (16 * max(row_bytes, 1))
+    return max(8 * concurrency, min(pages // 2, affordable))
 
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}

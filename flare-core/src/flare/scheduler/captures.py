@@ -17,7 +17,13 @@ def capture_budget(snapshot_rows: int, concurrency: int) -> int:
 
 
 def prefill_endpoints(
-    boundaries: Sequence[int], *, reused: int, prompt_length: int, max_tokens: int, budget: int
+    boundaries: Sequence[int],
+    *,
+    reused: int,
+    prompt_length: int,
+    max_tokens: int,
+    budget: int,
+    spacing: int = 1,
 ) -> list[int]:
     """Token counts, ascending, at which prefill stops for a checkpoint.
 
@@ -25,16 +31,29 @@ def prefill_endpoints(
     end of the request. The prompt's end comes next, when more than one token can follow it (one token shares
     the prompt's endpoint with the end). The rest goes to messages: all of them, or those nearest to equally
     spaced places between `reused` and the prompt's end; of two equally near ones the earlier.
+
+    A message that ends fewer than `spacing` tokens behind the endpoint before it, or before the prompt's end,
+    gets none: stopping for it costs a program, and continuing from the other end costs no more than one.
     """
     endpoints: list[int] = []
     left = budget - 1
     if left > 0 and max_tokens > 1 and prompt_length > reused:
         endpoints.append(prompt_length)
         left -= 1
-    eligible = sorted({cut for cut in boundaries if reused < cut < prompt_length})
+    eligible = _apart([reused, *boundaries], prompt_length, spacing)
     if left < len(eligible):
         eligible = _spread(eligible, reused, prompt_length, left)
     return sorted([*eligible, *endpoints])
+
+
+def _apart(cuts: Sequence[int], end: int, spacing: int) -> list[int]:
+    """The cuts behind the first that keep `spacing` tokens from the one before and from `end`."""
+    last, kept = cuts[0], []
+    for cut in sorted(set(cuts[1:])):
+        if cut - last >= spacing and end - cut >= spacing:
+            kept.append(cut)
+            last = cut
+    return kept
 
 
 def _spread(eligible: Sequence[int], start: int, end: int, count: int) -> list[int]:

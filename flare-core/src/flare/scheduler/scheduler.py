@@ -79,6 +79,7 @@ class Scheduler:
         self._max_frames = 1 if host_fed or self._steps.speculation else max_frames
         keeps = settings.prefix_caching and self._steps.keeps_state
         snapshots = capacities.snapshot_rows if keeps else 0
+        self._spacing = capacities.prefill_tokens[0]  # fewer tokens cost one smallest program all the same
         self._budget = capture_budget(snapshots, capacities.concurrency)
         self.restores = Restores(self.residency, tiers)
         self.write_back = WriteBack(self.tree, tiers)
@@ -373,6 +374,7 @@ class Scheduler:
                 prompt_length=request.input_length,
                 max_tokens=request.max_tokens - request.before,
                 budget=self._budget,
+                spacing=self._spacing,
             )
             if not request.preemptions:
                 request.cached_tokens = reused
