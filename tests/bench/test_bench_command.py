@@ -198,7 +198,7 @@ def test_duration_ends_repetitions_and_not_cases(server: FakeServer, tmp_path: P
         ({"fault": "cut"}, "without [DONE]"),
         ({"fault": "no usage"}, "no usage"),
         ({"fault": "silent"}, "no text"),
-        ({"fault": "short"}, "asked for 24 tokens, the server drew 23"),
+        ({"fault": "short"}, "asked for 48 tokens, the server drew 47"),
         ({"cached_tokens": 35}, "35 tokens of a fresh prompt were cached"),
     ],
 )
