@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from flare.cache.checkpoint import Checkpoint, SnapshotStorage
+from flare.cache.endpoints import Endpoints
 from flare.cache.eviction import EvictionOrder
-from flare.cache.identity import BLOCK_TOKENS, PrefixIdentity
+from flare.cache.identity import PrefixIdentity
 from flare.cache.pages import PagePool
 from flare.cache.rows import RowPool
 
@@ -42,7 +43,7 @@ class CheckpointTree:
     pages: PagePool
     rows: RowPool
     counts: CacheCounts = field(default_factory=CacheCounts)
-    _index: dict[bytes, dict[bytes, Checkpoint]] = field(default_factory=dict)
+    _index: Endpoints[Checkpoint] = field(default_factory=Endpoints)
     _order: EvictionOrder = field(default_factory=EvictionOrder)
     _clock: int = 0
     _serial: int = 0
@@ -55,8 +56,7 @@ class CheckpointTree:
         return self._size
 
     def __iter__(self) -> Iterator[Checkpoint]:
-        for endpoints in self._index.values():
-            yield from endpoints.values()
+        return iter(self._index)
 
     @property
     def held_pages(self) -> int:
@@ -75,15 +75,7 @@ class CheckpointTree:
 
     def find(self, identity: PrefixIdentity, limit: int) -> Checkpoint | None:
         """The longest checkpoint that is a prefix of `identity`'s first `limit` tokens."""
-        for blocks in range(limit // BLOCK_TOKENS, -1, -1):
-            endpoints = self._index.get(identity.digest(blocks))
-            if endpoints is None:
-                continue
-            start = blocks * BLOCK_TOKENS
-            for length in range(min(limit, start + BLOCK_TOKENS - 1), start - 1, -1):
-                if length and (found := endpoints.get(identity.key(length)[1])):
-                    return found
-        return None
+        return self._index.longest(identity, limit)
 
     def pin(self, checkpoint: Checkpoint) -> None:
         """Somebody continues from `checkpoint`: it and its chain stay. Counts as an access."""
@@ -144,8 +136,7 @@ class CheckpointTree:
 
     def lookup(self, identity: PrefixIdentity, tokens: int) -> Checkpoint | None:
         """The checkpoint of exactly the first `tokens` tokens."""
-        digest, tail = identity.key(tokens)
-        return self._index.get(digest, {}).get(tail)
+        return self._index.get(identity.key(tokens))
 
     def publish(
         self,
@@ -178,8 +169,7 @@ class CheckpointTree:
             serial=self._serial,
             fence=last_frame,
         )
-        digest, tail = checkpoint.key
-        self._index.setdefault(digest, {})[tail] = checkpoint
+        self._index.add(checkpoint.key, checkpoint)
         self._held_pages += checkpoint.held_pages
         self._size += 1
         if parent is not None:
@@ -223,11 +213,7 @@ class CheckpointTree:
             self._kept_pages -= len(checkpoint.pages)
         self.release(checkpoint.storage, checkpoint.fence)
         checkpoint.removed = True
-        digest, tail = checkpoint.key
-        endpoints = self._index[digest]
-        del endpoints[tail]
-        if not endpoints:
-            del self._index[digest]
+        self._index.remove(checkpoint.key)
         self._size -= 1
         self._order.update(checkpoint)
         if parent is not None:

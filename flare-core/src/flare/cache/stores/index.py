@@ -11,7 +11,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from flare.cache.identity import BLOCK_TOKENS, PrefixIdentity
+from flare.cache.endpoints import Endpoints
+from flare.cache.identity import PrefixIdentity
 from flare.cache.stores.base import Entry, StoreCounts
 
 
@@ -36,7 +37,7 @@ class StoreIndex:
         self._counts = counts
         self._lock = threading.Lock()
         self._entries: OrderedDict[bytes, Entry] = OrderedDict()  # least recently used first
-        self._endpoints: dict[bytes, dict[bytes, Entry]] = {}
+        self._endpoints: Endpoints[Entry] = Endpoints()
         self._pages: dict[bytes, int] = {}  # how many entries refer to each, the one being written included
         self._pins: dict[bytes, int] = {}
         self._used = 0
@@ -57,16 +58,7 @@ class StoreIndex:
     def lookup(self, identity: PrefixIdentity, limit: int, above: int) -> Entry | None:
         """See `Store.lookup`."""
         with self._lock:
-            for blocks in range(limit // BLOCK_TOKENS, above // BLOCK_TOKENS - 1, -1):
-                endpoints = self._endpoints.get(identity.digest(blocks))
-                if endpoints is None:
-                    continue
-                start = blocks * BLOCK_TOKENS
-                last, first = min(limit, start + BLOCK_TOKENS - 1), max(start, above + 1)
-                for length in range(last, first - 1, -1):
-                    if found := endpoints.get(identity.key(length)[1]):
-                        return found
-        return None
+            return self._endpoints.longest(identity, limit, above)
 
     def pin(self, entry: Entry) -> bool:
         """Keep `entry` until unpinned, and count it as used; False when it is not there."""
@@ -169,9 +161,8 @@ class StoreIndex:
         return dropped
 
     def _insert(self, entry: Entry) -> None:
-        digest, content = entry.key
         self._entries[entry.name] = entry
-        self._endpoints.setdefault(digest, {})[content] = entry
+        self._endpoints.add(entry.key, entry)
 
     def _drop_oldest(self, dropped: Dropped) -> bool:
         for name, entry in self._entries.items():
@@ -182,12 +173,8 @@ class StoreIndex:
         return False
 
     def _drop(self, entry: Entry, dropped: Dropped) -> None:
-        digest, content = entry.key
         del self._entries[entry.name]
-        endpoints = self._endpoints[digest]
-        del endpoints[content]
-        if not endpoints:
-            del self._endpoints[digest]
+        self._endpoints.remove(entry.key)
         dropped.entries.append(entry)
         self._release(entry, dropped)
 
