@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 from engine_harness import Harness, request
+from faults import hand_a_page_out_twice, share_one_live_row
 
 from flare.cache import FencedPool
-from flare.cache.slots import SlotPool
 from flare.contract import ValueSource
 from flare.engine import packing
 from flare.errors import ExecutionError
@@ -48,28 +48,6 @@ def replace_packer(monkeypatch, source, packer):
 def reuse_before_the_fence(monkeypatch):
     release = FencedPool.release
     monkeypatch.setattr(FencedPool, "release", lambda pool, blocks, last_frame: release(pool, blocks, 0))
-
-
-def hand_a_page_out_twice(monkeypatch):
-    allocate = FencedPool.allocate
-
-    def twice(pool, count):
-        blocks = allocate(pool, count)
-        if blocks and count > 1:
-            pool._free.append(blocks[-1])
-        return blocks
-
-    monkeypatch.setattr(FencedPool, "allocate", twice)
-
-
-def share_one_row(monkeypatch):
-    take = SlotPool.take
-
-    def shared(pool):
-        slot = take(pool)
-        return slot and type(slot)(index=slot.index, epoch=slot.epoch, row=1)
-
-    monkeypatch.setattr(SlotPool, "take", shared)
 
 
 def point_the_last_page_to_the_null_page(monkeypatch):
@@ -124,7 +102,7 @@ def test_the_service_is_right_without_a_fault():
     [
         reuse_before_the_fence,
         hand_a_page_out_twice,
-        share_one_row,
+        share_one_live_row,
         point_the_last_page_to_the_null_page,
         drop_the_last_chunk_token,
         shift_prompt_tokens,
