@@ -151,15 +151,25 @@ def test_chunks_and_decode_batches_alternate_while_streams_run():
 
 
 def test_the_inter_token_budget_bounds_the_chunk_only_while_streams_run():
-    # A decode step is expected to take 110 us, chunks of 4, 8 and 16 tokens 90, 130 and 210 us.
-    s, _ = scheduler(inter_token_ms=0.25)
+    # A start is expected to take 50 us, a decode step 110, chunks of 4, 8 and 16 tokens 90, 130 and 210.
+    s, _ = scheduler(inter_token_ms=0.3)
     s.submit(Spec("a", max_tokens=20))
     assert run(s, 3)[1] == ("prefill_4", "a")
     s.submit(Spec("b", prompt=tuple(range(16))))
     assert [name for name, *_ in run(s, 4)] == ["start", "prefill_8", "decode_1", "prefill_8"]
-    s, _ = scheduler(inter_token_ms=0.25)
+    s, _ = scheduler(inter_token_ms=0.3)
     s.submit(Spec("b", prompt=tuple(range(16))))
     assert run(s, 2)[1] == ("prefill_16", "b")
+
+
+def test_what_ran_since_the_last_decode_step_counts_against_the_budget():
+    # 250 us hold a step of 110 us and a chunk of 8 tokens (130 us); not when a start (50 us) came before it.
+    s, _ = scheduler(inter_token_ms=0.25)
+    s.submit(Spec("a", max_tokens=20))
+    run(s, 3)
+    s.submit(Spec("b", prompt=tuple(range(16))))
+    names = [name for name, *_ in run(s, 6)]
+    assert names == ["start", "prefill_4", "decode_1", "prefill_8", "decode_1", "prefill_4"]
 
 
 def test_by_default_a_stream_slows_down_to_a_third_at_most():

@@ -6,8 +6,8 @@ what remains (the last one draws the first token; with nothing remaining `resume
 batches. A preempted request leaves like one that ended, and waits again in front of the queue.
 
 Order of work: snapshots that are due, one at a time; then, when some streams decode and some history is
-unfinished, decode batches and single prefill chunks alternate; a chunk is small enough that both together
-stay within the inter-token budget. Histories are prefilled one after the other in admission order. Only
+unfinished, decode batches and single prefill chunks alternate; a chunk is small enough that everything since
+the last decode batch and the next one together stay within the inter-token budget. Histories are prefilled one after the other in admission order. Only
 decode batches are queued behind each other: everything else runs alone, so that what it reads and writes is
 exact.
 
@@ -92,6 +92,7 @@ class Scheduler:
         self._prefill_due = True  # alternates while there are both kinds of work
         self._growth_due = False  # a decoder waits for a page: nobody else gets one
         self._exclusive = False  # the frame in flight is no decode batch
+        self._age_us = 0.0  # expected service submitted since the last decode batch
         self._submitted = 0
         self._completed = 0
 
@@ -319,7 +320,7 @@ class Scheduler:
             self._leave(request)
 
     def _plan_prefill(self, request: Request, decoding: list[Request]) -> Plan:
-        step = self._steps.towards_first_draw(request, decoding)
+        step = self._steps.towards_first_draw(request, len(decoding), self._age_us)
         if step.program.kind not in (ProgramKind.START, ProgramKind.RESTORE):
             self._prefill_due = False
         return self._submit(step)
@@ -353,7 +354,10 @@ class Scheduler:
 
     def _submit(self, step: Step, capture: Capture | None = None) -> Plan:
         self._submitted += 1
-        self._exclusive = step.program.kind is not ProgramKind.DECODE
+        kind = step.program.kind
+        self._exclusive = kind is not ProgramKind.DECODE
+        draws = kind in (ProgramKind.DECODE, ProgramKind.SPECULATIVE)
+        self._age_us = 0.0 if draws else self._age_us + self.costs.of(step.program.name)
         for lane in step.lanes:
             lane.request.last_frame = self._submitted
         return Plan(frame=self._submitted, program=step.program, lanes=step.lanes, capture=capture)

@@ -17,7 +17,8 @@ class Settings:
     `max_waiting`: requests that may wait for admission; one more is refused.
     `max_passes`: how often later requests may overtake a waiting request that does not fit. Then nobody
     passes it any more, so that it is admitted once enough of the running requests have ended.
-    `inter_token_ms`: while streams run, a prefill chunk and one decode step together should take no longer.
+    `inter_token_ms`: while streams run, what lies between two decode steps (a prefill chunk, copies of state)
+    and one of them together should take no longer.
     None takes SLOWDOWN times the measured decode step: a running stream slows down to a third at most.
     `prefix_caching`: publish checkpoints and continue from them.
     `draft_tokens`: proposed tokens to verify per step; 0 is ordinary decoding, None as many as the core can.

@@ -58,8 +58,9 @@ class Steps:
         """Whether the core can draw from a snapshot without consuming a token."""
         return self._resume is not None
 
-    def towards_first_draw(self, request: Request, decoding: Sequence[Request]) -> Step:
-        """The next step of an admitted request that has not drawn yet; short when `decoding` wait for it."""
+    def towards_first_draw(self, request: Request, waiting: int, age_us: float) -> Step:
+        """The next step of an admitted request that has not drawn yet; short when streams are `waiting` for
+        it, which got their last tokens `age_us` before it starts, as far as is known."""
         if not request.started:
             request.started = True
             return Step(self._start, [Lane(request, consumed=0, length=0, sample=False)])
@@ -68,7 +69,7 @@ class Steps:
         if request.consumed == request.input_length:
             assert self._resume is not None
             return _first_draw(Step(self._resume, [Lane(request, request.consumed, 0, sample=True)]))
-        return self._prefilled(request, decoding)
+        return self._prefilled(request, waiting, age_us)
 
     def capture(self, capture: Capture) -> Step:
         """A snapshot into the storage of `capture`. A last one leaves the tail page where it is."""
@@ -111,8 +112,8 @@ class Steps:
             transfer = Transfer(storage.row, request.slot.row, storage.tail_page, tail)
         return Step(self._restore, [Lane(request, request.consumed, 0, sample=False, transfer=transfer)])
 
-    def _prefilled(self, request: Request, decoding: Sequence[Request]) -> Step:
-        limit_us = self._chunk_limit_us(len(decoding)) if decoding else math.inf
+    def _prefilled(self, request: Request, waiting: int, age_us: float) -> Step:
+        limit_us = self._chunk_limit_us(waiting) - age_us if waiting else math.inf
         end = next((cut for cut in request.endpoints if cut > request.consumed), request.input_length)
         program = self._cover.next(end - request.consumed, limit_us)
         length = min(end - request.consumed, program.tokens)
