@@ -6,10 +6,10 @@ what remains (the last one draws the first token; with nothing remaining `resume
 batches. A preempted request leaves like one that ended, and waits again in front of the queue.
 
 Order of work: snapshots that are due, one at a time; then, when some streams decode and some history is
-unfinished, decode batches and single prefill chunks alternate; a chunk is small enough that everything since
-the last decode batch and the next one together stay within the inter-token budget. Histories are prefilled one after the other in admission order. Only
-decode batches are queued behind each other: everything else runs alone, so that what it reads and writes is
-exact.
+unfinished, decode batches and single prefill chunks alternate; a chunk is small enough that everything
+since the last decode batch and the next one together stay within the inter-token budget. Histories are
+prefilled one after the other in admission order. Only decode batches are queued behind each other:
+everything else runs alone, so that what it reads and writes is exact.
 
 Pages: a request reserves its history and one page, and grows a page ahead. When a decoder has no page to
 write to, the newest decoder is preempted, and nobody is admitted until the others got theirs. The last one
