@@ -1,4 +1,4 @@
-"""Kernel images as ELF files: their size in memory and the functions they hold."""
+"""Kernel images as ELF files: their size in memory, the functions they hold, and their variables."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator
 
 MAGIC = b"\x7fELF"
 _CODE = ".text."
-_NO_BITS = 8  # section type without bytes in the file
+_VARIABLES = (".nv.global", ".nv.constant3")  # .nv.global.init too
+_NO_BITS, _SYMBOLS = 8, 2  # section types: without bytes in the file, symbol table
+_OBJECT = 1  # symbol type
 
 Read = Callable[[int, int], bytes]
 """Bytes of an image by offset and length."""
@@ -18,11 +20,19 @@ def function_names(image: bytes) -> frozenset[str]:
 
     Empty for anything that is not an ELF file. Raises ValueError for a damaged one.
     """
-    if image[:4] != MAGIC:
-        return frozenset()
+    sections = _sections(image)
+    return frozenset(name.removeprefix(_CODE) for name, *_ in sections if name.startswith(_CODE))
+
+
+def variables(image: bytes) -> dict[str, int]:
+    """Bytes of every `__device__` and `__constant__` variable of a cubin, by name, static ones too.
+
+    Empty for anything that is not an ELF file. Raises ValueError for a damaged one.
+    """
+    sections = _sections(image)
     try:
-        return frozenset(_function_names(image))
-    except (struct.error, ValueError) as error:
+        return dict(_variables(image, sections))
+    except (struct.error, ValueError, IndexError) as error:
         raise ValueError(f"damaged kernel image: {error}") from error
 
 
@@ -42,18 +52,36 @@ def image_bytes(read: Read) -> int | None:
     return int(end)
 
 
-def _function_names(image: bytes) -> Iterator[str]:
-    (sections,) = struct.unpack_from("<Q", image, 0x28)
-    section_bytes, section_count, names = struct.unpack_from("<3H", image, 0x3A)
+_Section = tuple[str, int, int, int, int]
+"""Name, type, offset, bytes and the section it refers to."""
 
-    def section(index: int) -> tuple[int, int]:
-        name, _, _, _, offset = struct.unpack_from("<IIQQQ", image, sections + index * section_bytes)
-        return name, offset
 
-    _, strings = section(names)
-    for index in range(section_count):
-        begin = strings + section(index)[0]
-        end = image.index(b"\0", begin)
-        text = image[begin:end].decode("utf-8", "replace")
-        if text.startswith(_CODE):
-            yield text.removeprefix(_CODE)
+def _sections(image: bytes) -> list[_Section]:
+    if image[:4] != MAGIC:
+        return []
+    try:
+        (table,) = struct.unpack_from("<Q", image, 0x28)
+        entry, count, names = struct.unpack_from("<3H", image, 0x3A)
+        raw = [struct.unpack_from("<IIQQQQI", image, table + index * entry) for index in range(count)]
+        strings = raw[names][4]
+        return [
+            (_text(image, strings + name), kind, offset, nbytes, link)
+            for name, kind, _, _, offset, nbytes, link in raw
+        ]
+    except (struct.error, ValueError, IndexError) as error:
+        raise ValueError(f"damaged kernel image: {error}") from error
+
+
+def _variables(image: bytes, sections: list[_Section]) -> Iterator[tuple[str, int]]:
+    for _, kind, offset, nbytes, link in sections:
+        if kind != _SYMBOLS:
+            continue
+        strings = sections[link][2]
+        for at in range(offset, offset + nbytes, 24):
+            name, info, _, home, _, size = struct.unpack_from("<IBBHQQ", image, at)
+            if info & 15 == _OBJECT and 0 < home < len(sections) and sections[home][0].startswith(_VARIABLES):
+                yield _text(image, strings + name), size
+
+
+def _text(image: bytes, begin: int) -> str:
+    return image[begin : image.index(b"\0", begin)].decode("utf-8", "replace")
