@@ -6,7 +6,7 @@ import ctypes
 from collections import Counter
 from typing import Any
 
-from flare.device.cuda.driver import CudaError
+from flare.device.cuda.driver import CudaError, ResourceCalls
 
 GRANULE = 2 << 20
 NOT_READY, INVALID = 600, 1
@@ -44,6 +44,7 @@ class FakeDriver:
         self, *, taken: tuple[int, ...] = (), free: int = 1 << 40, capability: tuple[int, int] = (9, 0)
     ) -> None:
         self.types: Any = _Types()
+        self.resources = ResourceCalls()
         self.taken, self.free, self.capability = taken, free, capability
         self.version = 13000
         self.busy = False
@@ -63,6 +64,7 @@ class FakeDriver:
 
     def probe(self, operation: str, *arguments: Any) -> tuple[int, Any]:
         self.count[operation] += 1
+        self.resources.note(operation)
         if operation in self.fail:
             return self.fail[operation], None
         method = getattr(self, f"_{operation}", None)

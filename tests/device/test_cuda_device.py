@@ -170,6 +170,30 @@ def test_everything_is_counted_and_given_back() -> None:
     check_clean(driver)
 
 
+def test_nothing_is_taken_by_a_device_that_is_ready() -> None:
+    driver = FakeDriver()
+    device = load(driver)
+    loading = driver.resources.loading
+    assert {"cuMemAddressReserve", "cuMemCreate", "cuMemHostAlloc", "cuGraphInstantiate"} <= set(loading)
+    for seed in range(5):
+        frame = device.submit("prefill", tokens(seed))
+        assert frame.wait()
+        device.read_blocks(Region.PAGES, [1, 2])
+    device.read("pages")
+    assert device.growth == 0
+    taken = (
+        "cuMemCreate",
+        "cuModuleLoadDataEx",
+        "cuGraphAddKernelNode",
+        "cuStreamBeginCapture",
+        "cuEventCreate",
+    )
+    for operation in (*taken, "cuGraphLaunch", "cuMemcpyHtoD", "cuMemGetInfo", "cuEventRecord"):
+        driver.resources.note(operation)
+    assert driver.resources.serving == dict.fromkeys(taken, 1)
+    assert device.growth == len(taken)
+
+
 def check_clean(driver: FakeDriver) -> None:
     assert driver.mapped == {}
     assert driver.pinned == 0

@@ -109,6 +109,10 @@ def test_the_engine_draws_the_oracle(prepared: Path, served: dict[str, Any]) -> 
         assert (len(answer["tokens"]), answer["reason"]) == (40, "length")
 
 
+def test_nothing_was_allocated_compiled_or_captured_while_serving(served: dict[str, Any]) -> None:
+    assert served["stats"]["device_growth"] == 0
+
+
 def test_the_core_verifies_itself(served: dict[str, Any]) -> None:
     outcomes = {check["name"]: check["outcome"] for check in served["verify"]["checks"]}
     assert set(outcomes.values()) == {"passed"}, served["verify"]

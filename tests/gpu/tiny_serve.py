@@ -69,7 +69,8 @@ async def serve(core: Path) -> dict[str, Any]:
         prompts = [tuple(range(10 + n, 60 + 20 * n)) for n in range(9)]
         many = [collect(client, request(f"r{n}", prompt, 40)) for n, prompt in enumerate(prompts)]
         result["many"] = await asyncio.gather(*many)
-        result["stats"] = {"step_period_ms": (await client.stats()).step_period_ms}
+        stats = await client.stats()
+        result["stats"] = {"step_period_ms": stats.step_period_ms, "device_growth": stats.device_growth}
     finally:
         await client.shutdown()
     return result

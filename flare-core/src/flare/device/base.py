@@ -43,6 +43,11 @@ class Device(Protocol):
     max_frames: int  # programs that may be in flight: 1 when submission is synchronous
     ledger: dict[str, int]  # bytes by purpose, everything the device holds
 
+    @property
+    def growth(self) -> int | None:
+        """How often this device took memory, loaded kernels or built programs after it was ready; None where
+        that is not counted. Anything but 0 is a bug: a step must cost its program and nothing else."""
+
     def submit(self, program: str, upload: Bytes) -> Frame:
         """Run `program` after everything submitted before. `upload` holds its bindings' bytes
         (u8[program.upload_bytes]) and must not change until the frame is done."""

@@ -46,6 +46,7 @@ class CpuDevice:
     """
 
     max_frames = 1
+    growth: int | None = None
 
     def __init__(
         self, contract: PreparedContract, source: TensorSource, *, threads: int | None = None

@@ -119,6 +119,8 @@ class SimFrame:
 class SimDevice:
     """See `flare.device.base.Device`. Raises CoreError when the image cannot run here."""
 
+    growth: int | None = None
+
     def __init__(self, image: CoreImage, options: SimOptions | None = None) -> None:
         self.contract = PreparedContract.model_validate_json(image.contract_json)
         if self.contract.identity.device != "sim":

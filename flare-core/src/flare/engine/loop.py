@@ -204,6 +204,7 @@ class Engine:
             generated_tokens=self._generated,
             step_period_ms=self._times.period_ms,
             program_ms=self._times.program_ms,
+            device_growth=self.device.growth,
             resident_bytes=resident_bytes(),
             open_files=open_files(),
         )

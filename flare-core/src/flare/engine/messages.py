@@ -198,6 +198,8 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True, tag="stats"):
     restores: int = 0
     restored_tokens: int = 0
     failed_restores: int = 0  # those requests computed what was to be restored
+    # `flare.device.base.Device.growth`; None where the device does not count.
+    device_growth: int | None = None
     # Of the engine process; 0 where the system does not say.
     resident_bytes: int = 0
     open_files: int = 0

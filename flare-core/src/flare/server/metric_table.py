@@ -170,6 +170,11 @@ ENGINE_METRICS = (
         "Median period of the last 512 steady decode steps; 0 before the first.",
     ),
     _gauge("program_seconds", "seconds", "Median device time of the decode programs in them."),
+    _total(
+        "device_growth",
+        "calls",
+        "Calls that took memory, kernels or graphs on a GPU that was ready; 0 unless there is a bug.",
+    ),
     _gauge("engine_resident_memory_bytes", "bytes", "Resident memory of the engine process."),
     _gauge("engine_open_fds", "descriptors", "Open files of the engine process."),
     MetricRow("flare:engine_steps_total", "counter", "steps", _MODEL, "Programs that the engine completed."),

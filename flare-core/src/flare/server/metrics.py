@@ -128,6 +128,8 @@ def _engine_values(stats: Stats) -> dict[str, float]:
         values[f"{name}_cache_bytes"] = store.bytes if store else 0
         values[f"{name}_cache_hits_total"] = store.hits if store else 0
         values[f"{name}_cache_evicted_total"] = store.evicted if store else 0
+    if stats.device_growth is not None:
+        values["device_growth_total"] = stats.device_growth
     if stats.resident_bytes:
         values["engine_resident_memory_bytes"] = stats.resident_bytes
     if stats.open_files:

@@ -100,6 +100,7 @@ class CudaDevice:
             "kernel_images": images.nbytes,
             "pinned_host": sum(slot.nbytes for slot in self._slots),
         }
+        driver.resources.settle()
 
     def submit(self, program: str, upload: Bytes) -> CudaFrame:
         """See `flare.device.base.Device`. Submitting beyond `max_frames` is a bug of the caller."""
@@ -113,6 +114,11 @@ class CudaDevice:
         addresses = (self._upload_address, self._completion_address)
         frame.enqueue(graph, self._stream, upload[: spec.upload_bytes], addresses)
         return frame
+
+    @property
+    def growth(self) -> int:
+        """See `flare.device.base.Device`."""
+        return self._driver.resources.serving.total()
 
     def read(self, buffer: str) -> Bytes:
         """A copy of a buffer's bytes after everything submitted, for diagnostics and tests."""

@@ -6,6 +6,8 @@ Imported lazily, so that everything else imports, and is tested, without a drive
 from __future__ import annotations
 
 import importlib
+import re
+from collections import Counter
 from typing import Any, Protocol
 
 from flare.errors import DeviceError
@@ -23,11 +25,42 @@ class CudaError(DeviceError):
         self.operation, self.status, self.name = operation, status, name
 
 
+_TAKING = re.compile(
+    r"cu(Mem(AddressReserve|Create|Map|Alloc\w*|HostAlloc|HostRegister)|ModuleLoad\w*|LibraryLoad\w*|Link\w+"
+    r"|Graph(Create|Clone|Add\w+|Instantiate\w*)|Stream(Create\w*|BeginCapture\w*)|EventCreate\w*|CtxCreate\w*)"
+)
+
+
+class ResourceCalls:
+    """Counts, by operation, the calls that take memory or addresses, load kernels, build graphs or make
+    streams and events: `loading` until `settle`, `serving` from then on."""
+
+    def __init__(self) -> None:
+        self.loading: Counter[str] = Counter()
+        self.serving: Counter[str] = Counter()
+        self._current = self.loading
+        self._taking: dict[str, bool] = {}
+
+    def settle(self) -> None:
+        """Everything is there: further calls are `serving` ones."""
+        self._current = self.serving
+
+    def note(self, operation: str) -> None:
+        """An operation is called."""
+        taking = self._taking.get(operation)
+        if taking is None:
+            taking = self._taking[operation] = _TAKING.fullmatch(operation) is not None
+        if taking:
+            self._current[operation] += 1
+
+
 class Driver(Protocol):
     """Driver functions, structures and enumerations by their names in the driver API."""
 
     types: Any
     """Where structures and enumerations are found as attributes."""
+    resources: ResourceCalls
+    """Every call through this driver is noted."""
 
     def call(self, operation: str, *arguments: Any) -> Any:
         """Results of a function: None, one value or a tuple. Raises CudaError."""
@@ -40,6 +73,7 @@ class CudaDriver:
     """The driver of this machine, initialised. Raises DeviceError when there is none."""
 
     def __init__(self) -> None:
+        self.resources = ResourceCalls()
         try:
             self.types: Any = importlib.import_module("cuda.bindings.driver")
         except ImportError as error:
@@ -60,6 +94,7 @@ class CudaDriver:
 
     def probe(self, operation: str, *arguments: Any) -> tuple[int, Any]:
         """See `Driver.probe`."""
+        self.resources.note(operation)
         status, *results = getattr(self.types, operation)(*arguments)
         if not results:
             return int(status), None
