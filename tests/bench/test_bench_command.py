@@ -11,7 +11,7 @@ import pytest
 from fake_openai import MESSAGE_TOKENS, FakeServer
 from typer.testing import CliRunner, Result
 
-from flare.bench import BenchResult, read_result
+from flare.bench import SCENARIOS, BenchResult, read_result
 from flare.bench.prompts import PromptWriter
 from flare.cli import app
 
@@ -54,7 +54,7 @@ def test_a_file_says_where_and_how_it_was_measured(measured: tuple[BenchResult, 
     assert (result.format, result.version, result.versions) == ("flare.bench", 1, {"peer": "4"})
     assert result.machine["cores"] >= 1
     assert (result.settings["output_tokens"], result.settings["endpoint"]) == (48, "chat")
-    assert [*result.scenarios] == ["cold", "decode", "append", "branch", "repeat", "mixed"]
+    assert [*result.scenarios] == ["cold", "decode", "append", "branch", "extend", "repeat", "mixed"]
     assert result.failures == 0
 
 
@@ -103,6 +103,10 @@ def test_branches_and_repeats_find_their_prefix(measured: tuple[BenchResult, Fak
     new, again = values(result, "repeat", "first"), values(result, "repeat", "again")
     assert len(again["cached"]) == 4
     assert set(again["cached"]) == {new["prompt"][0] - MESSAGE_TOKENS}
+    shorter, longer = values(result, "extend", "first"), values(result, "extend", "with a tail")
+    assert len(longer["cached"]) == 6
+    assert set(longer["cached"]) == {shorter["prompt"][0] - MESSAGE_TOKENS}
+    assert {length - shorter["prompt"][0] for length in longer["prompt"]} == {30}
     assert all(19 <= time <= 20 + LATE for time in again["first token"])
 
 
@@ -286,7 +290,7 @@ def test_a_core_is_served_and_measured(
     run = bench(tiny_core, *sizes, "--json", file)
     assert run.exit_code == 0, run.output
     written = json.loads(file.read_text())
-    assert set(written["scenarios"]) == {"start", "cold", "decode", "append", "branch", "repeat", "mixed"}
+    assert set(written["scenarios"]) == {"start", *SCENARIOS}
     result = read_result(file)
     assert values(result, "start", "process")["start to ready"][0] > 0
     assert values(result, "decode", "3 streams")["total"][0] > 1

@@ -38,7 +38,7 @@ async def measure(
     async with connect(url, settings, model=model, api_key=api_key) as target:
         for name in scenarios:
             progress(name)
-            results[name] = await _run(name, target)
+            results[name] = await run_scenario(name, target)
         return BenchResult(
             format="flare.bench",
             version=1,
@@ -53,7 +53,7 @@ async def measure(
         )
 
 
-async def _run(name: str, target: Target) -> ScenarioResult:
+async def run_scenario(name: str, target: Target) -> ScenarioResult:
     """Repeat a scenario within its bounds; one without any answer in a repetition ends."""
     settings = target.settings
     recorder = Recorder()

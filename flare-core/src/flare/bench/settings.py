@@ -36,9 +36,9 @@ class BenchSettings:
     concurrency: tuple[int, ...] = (1, 2, 4)  # streams of decode
     decode_prompt_tokens: int = 64
     output_tokens: int = 64  # of a decoding stream
-    prefix_tokens: int = 512  # what append, branch and repeat begin with
+    prefix_tokens: int = 512  # what append, branch, extend and repeat begin with
     turns: int = 4
-    append_tokens: int = 128  # of a tool result, and of a branch
+    append_tokens: int = 128  # of a tool result, a branch and an extension
     answer_tokens: int = 8  # where only the first token is timed
     branches: int = 4
     running_streams: int = 2  # beside the long prefill of mixed

@@ -150,13 +150,21 @@ class Stream:
                     text = (await response.aread()).decode(errors="replace")
                     raise BenchmarkError(f"the server answered {response.status_code}: {text[:_SHOWN]}")
                 async for chunk in response.aiter_raw():
-                    self.chunks.append((time.perf_counter(), chunk))
-                    if len(self.chunks) == self._wanted:
-                        self._reached.set()
+                    self.take(chunk)
         except httpx.TransportError as error:
             kind = type(error).__name__
             raise BenchmarkError(f"{kind}: {error}" if str(error) else kind) from error
         return read_events(self.chunks).completion(self.sent)
+
+    def take(self, chunk: bytes) -> None:
+        """`chunk` has arrived now."""
+        self.chunks.append((time.perf_counter(), chunk))
+        if len(self.chunks) == self._wanted:
+            self._reached.set()
+
+    def arrivals(self) -> list[float]:
+        """When text has arrived so far. Raises: BenchmarkError as `read_events` does."""
+        return read_events(self.chunks).times
 
     async def reach(self, chunks: int) -> None:
         """Return when so many chunks have arrived; waits for ever when the stream ends before."""

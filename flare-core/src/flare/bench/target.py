@@ -12,6 +12,7 @@ import httpx
 from flare.bench.errors import BenchmarkError
 from flare.bench.prompts import Lengths, PromptWriter, calibrate
 from flare.bench.settings import BenchSettings, Endpoint
+from flare.bench.step_times import StepTimes, read_step_times
 from flare.bench.stream import Completion, Stream
 from flare.errors import UnavailableError
 
@@ -64,9 +65,10 @@ class Target:
         """Text of `tokens` tokens inside a conversation."""
         return self.writer.write(self.lengths.more_words(tokens))
 
-    async def metrics(self) -> str | None:
-        """The Prometheus page, None where there is none."""
-        return await _text(self.client, "/metrics")
+    async def step_times(self) -> StepTimes | None:
+        """Of the server's last decode steps, None where it does not say."""
+        page = await _get(self.client, "/metrics")
+        return None if page is None else read_step_times(page.text)
 
     async def _count(self, prompt: str) -> int:
         return (await self.complete([user(prompt)], self.settings.answer_tokens)).prompt_tokens
@@ -139,11 +141,6 @@ async def _version(client: httpx.AsyncClient) -> str | None:
         return None if response is None else str(response.json()["version"])
     except (ValueError, LookupError, TypeError):
         return None
-
-
-async def _text(client: httpx.AsyncClient, path: str) -> str | None:
-    response = await _get(client, path)
-    return None if response is None else response.text
 
 
 async def _get(client: httpx.AsyncClient, path: str) -> httpx.Response | None:

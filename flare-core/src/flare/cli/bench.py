@@ -24,6 +24,7 @@ class Scenario(StrEnum):
     DECODE = "decode"
     APPEND = "append"
     BRANCH = "branch"
+    EXTEND = "extend"
     REPEAT = "repeat"
     MIXED = "mixed"
 
@@ -60,12 +61,15 @@ def bench(
         list[int] | None,
         typer.Option(min=1, help="Streams of decode at once; may be repeated.", show_default="1, 2, 4"),
     ] = None,
+    decode_prompt_tokens: Annotated[int, typer.Option(min=1, help="Prompt of a stream of decode.")] = 64,
     output_tokens: Annotated[int, typer.Option(min=2, help="Output of a stream of decode.")] = 64,
     prefix_tokens: Annotated[
-        int, typer.Option(min=1, help="First turn of append, prefix of branch, prompt of repeat.")
+        int, typer.Option(min=1, help="First turn of append, prefix of branch and extend, prompt of repeat.")
     ] = 512,
     turns: Annotated[int, typer.Option(min=1, help="Turns of append.")] = 4,
-    append_tokens: Annotated[int, typer.Option(min=1, help="What a turn of append or a branch adds.")] = 128,
+    append_tokens: Annotated[
+        int, typer.Option(min=1, help="What a turn of append, a branch or extend adds.")
+    ] = 128,
     branches: Annotated[int, typer.Option(min=1, help="Continuations of branch.")] = 4,
     endpoint: Annotated[Api, typer.Option(help="API that carries the prompts.")] = Api.CHAT,
     body: Annotated[
@@ -111,6 +115,7 @@ def bench(
         timeout=timeout,
         endpoint=Endpoint(endpoint.value),
         body=DEFAULT_BODY | _object(body),
+        decode_prompt_tokens=decode_prompt_tokens,
         output_tokens=output_tokens,
         prefix_tokens=prefix_tokens,
         turns=turns,

@@ -9,6 +9,7 @@ from flare.bench.scenarios.append import append
 from flare.bench.scenarios.branch import branch
 from flare.bench.scenarios.cold import cold
 from flare.bench.scenarios.decode import decode
+from flare.bench.scenarios.extend import extend
 from flare.bench.scenarios.mixed import mixed
 from flare.bench.scenarios.repeat import repeat
 from flare.bench.target import Target
@@ -18,6 +19,7 @@ SCENARIOS: dict[str, Callable[[Target, Recorder], Awaitable[None]]] = {
     "decode": decode,
     "append": append,
     "branch": branch,
+    "extend": extend,
     "repeat": repeat,
     "mixed": mixed,
 }

@@ -12,7 +12,7 @@ from typing import Any
 from flare.bench.errors import BenchmarkError
 from flare.bench.recorder import Recorder
 from flare.bench.scenarios.common import add_first_token, check_fresh, fit
-from flare.bench.stream import Completion, Stream, read_events
+from flare.bench.stream import Completion, Stream
 from flare.bench.target import Target, user
 from flare.bench.timing import gaps, percentile
 
@@ -88,7 +88,7 @@ def _add(
     answer: Completion,
 ) -> None:
     during = (answer.sent, answer.times[0])
-    times = [read_events(stream.chunks).times for stream in streams]
+    times = [stream.arrivals() for stream in streams]
     if any(arrived[-1] < during[1] for arrived in times):
         recorder.note(
             "a stream was still paused when the long prompt was answered: that pause is not counted"
