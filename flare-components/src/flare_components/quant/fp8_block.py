@@ -42,7 +42,8 @@ def encode(
     else:
         scales = torch.where(amounts == 0, 1.0, amounts.where(amounts.isfinite(), torch.nan)).to(scale_dtype)
     steps = _spread(scales, block, wide.shape[-2], wide.shape[-1])
-    return Fp8Block(e4m3.encode(wide / steps), scales, block)
+    stored = scales.clone(memory_format=torch.contiguous_format)
+    return Fp8Block(e4m3.encode(wide / steps), stored, block)
 
 
 def decode(matrix: Fp8Block) -> Tensor:
