@@ -2,8 +2,8 @@
 
 A plan is MODEL:PART,PART,... and is carried out in order; without one everything is measured. Every part is
 a process with a time limit of its own and writes what it found at once, so that a failure loses nothing else.
-Parts: prepare, start, decode, first, hit, long, replay, prefill, kernels, http. Values of parts that are
-repeated are added to those that are there.
+Parts: prepare, start, decode, first, hit, beside, long, replay, prefill, kernels, http. Values of parts that
+are repeated are added to those that are there.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ RECIPE = "smollm2-135m"  # whose model code the random checkpoints run through
 LONG_PROMPT = 65_536
 DEFAULT = (
     "135m:prepare,start,decode,first,hit,replay,kernels,http",
-    "3b:prepare,start,decode,first,hit,replay,prefill,kernels,http",
+    "3b:prepare,start,decode,first,hit,beside,replay,prefill,kernels,http",
     "3b-4096:prepare,decode,first,hit,long,prefill",
     "3b-512:prepare,long",
 )
@@ -69,6 +69,7 @@ def command(part: str, place: Place, repeat: int) -> tuple[list[str], float]:
         "decode": ([*serve, "--scenario", "decode", *requests], 60.0),
         "first": ([*serve, "--scenario", "cold", *prompts, "--requests", str(2 * repeat)], 60.0),
         "hit": ([*serve, "--scenario", "extend", "--scenario", "repeat", *requests], 60.0),
+        "beside": ([*serve, "--scenario", "mixed", "--prompt-tokens", "4096", *requests], 60.0),
         "long": ([*serve, "--scenario", "cold", "--scenario", "mixed", *beside, *requests], 120.0),
         "replay": (replay, 60.0),
         "prefill": ([*replay, "--only-prefill", *prefills], 90.0),
