@@ -2,8 +2,8 @@
 
 Weights are vLLM's dummies. The offline engine is asked without HTTP and without a tokenizer, as Flare's
 engine client is: prompts of random tokens, one sampling, lengths and figures as in `serve.py`. Writes a file
-of `flare bench`, but needs no package of Flare's: vLLM has its own environment. Figures of a file that is there
-get more values.
+of `flare bench`, but needs no package of Flare's: vLLM has its own environment. Figures of a file that is
+there get more values.
 """
 
 from __future__ import annotations
