@@ -12,6 +12,7 @@ from pathlib import Path
 import result_file
 from engine_target import engine_target
 
+from flare.bench.recorder import Recorder
 from flare.bench.run import run_scenario
 from flare.bench.scenarios import SCENARIOS
 from flare.bench.settings import BenchSettings
@@ -32,6 +33,11 @@ async def measure(core: Path, into: Path, label: str, scenarios: list[str], sett
             found = await run_scenario(scenario, target)
             result_file.add(into, label, scenario, found)
             print(scenario, f"{found.seconds:.1f} s", found.errors or "", flush=True)
+        growth = (await engine.stats()).device_growth
+        if growth is not None:
+            recorder = Recorder()
+            recorder.add("engine process", "calls that took something of the GPU", growth, "", "lower")
+            result_file.add_recorded(into, label, "while serving", recorder, 0.0)
     finally:
         await engine.shutdown(drain=False)
 
