@@ -27,6 +27,7 @@ MODELS = [
         shape=HashShape(group=1, overlap=3, window=9),
     ),
     HashModel(context=40, page_tokens=4, vocab_size=VOCABULARY, host_fed=True),
+    HashModel(context=40, page_tokens=4, vocab_size=VOCABULARY, host_fed=True, shape=HashShape(table=409)),
 ]
 LONG = [
     HashModel(
@@ -89,6 +90,15 @@ SPECULATIVE = [
     speculative((1, 5, 6, 6), (4, 7, 6, 24), page_tokens=16, snapshot_rows=8, agreement=128),
     speculative(
         (4, 6, 7, 18), page_tokens=2, pages=26, host_proposals=True, host_fed=True, shape=HashShape(group=2)
+    ),
+    speculative(
+        (1, 2, 3, 3),
+        (4, 3, 4, 11),
+        pages=17,
+        snapshot_rows=9,
+        host_proposals=True,
+        host_fed=True,
+        shape=HashShape(history=4, table=97),
     ),
     speculative(
         (4, 0, 1, 4), (4, 3, 4, 16), (4, 7, 8, 32), page_tokens=8, pages=9, snapshot_rows=12, agreement=250

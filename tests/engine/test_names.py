@@ -58,6 +58,7 @@ class SteadyDevice:
         self.contract = contract
         self.max_frames = device.max_frames
         self.ledger = device.ledger
+        self.tables = device.tables
 
     def submit(self, program: str, upload: Bytes) -> SteadyFrame:
         return SteadyFrame(self._device.submit(program, upload))

@@ -29,6 +29,7 @@ class InstantDevice:
 
     max_frames = 1
     ledger: dict[str, int] = {}
+    tables: dict[str, np.ndarray] = {}
 
     def __init__(self, contract):
         self.contract = contract

@@ -14,6 +14,7 @@ from flare.contract.geometry import PageGeometry, RowGeometry, page_geometry, ro
 from flare.contract.identity import FORMAT_VERSION, Identity, Provenance
 from flare.contract.programs import Program, ProgramKind
 from flare.contract.schemes import CacheScheme
+from flare.contract.table_rows import check_table_rows
 from flare.contract.tables import TableResource
 
 REQUIRED_KINDS = (ProgramKind.START, ProgramKind.PREFILL, ProgramKind.DECODE)
@@ -95,6 +96,7 @@ class PreparedContract(ContractModel):
                     raise ValueError(f"program {program.name}: unknown buffer {name!r}")
             if unknown := {use.table for use in program.tables} - tables:
                 raise ValueError(f"program {program.name}: unknown tables {sorted(unknown)}")
+            check_table_rows(program)
             ranks = [payload.rank for payload in program.payloads]
             if ranks != list(range(self.identity.world_size)):
                 raise ValueError(f"program {program.name}: payloads for ranks {ranks}")

@@ -37,7 +37,8 @@ class PendingTokens(StrEnum):
 
 
 class TableUse(ContractModel):
-    """A table resource whose rows the program reads, and how the rows arrive."""
+    """A table resource whose rows the program reads, and how the rows arrive: `host_rows` are uploaded, so
+    the host must know every input token; of a `resident` table the program itself reads rows."""
 
     table: str
     delivery: str = Field(pattern="^(host_rows|resident)$")

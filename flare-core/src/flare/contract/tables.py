@@ -8,8 +8,8 @@ from flare.contract.base import ContractModel
 
 
 class TableResource(ContractModel):
-    """`rows` rows of `row_bytes` bytes in core tensor `tensor`; `recipe` of row numbers is computed by the
-    host lookup `lookup` (an identifier of an interpreter with integer `parameters`)."""
+    """`rows` rows of `row_bytes` bytes in core tensor `tensor`. Which rows a token needs follows from it and
+    the tokens before it, by the host's `lookup` with integer `parameters` (`flare.engine.lookups`)."""
 
     name: str
     tensor: str

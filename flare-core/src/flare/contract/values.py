@@ -34,7 +34,7 @@ class ValueSource(StrEnum):
     PAGE_UPDATES = "page_updates"
     PENDING_TOKENS = "pending_tokens"  # i32[L] host-fed pending input
     HOST_PROPOSALS = "host_proposals"  # i32[L, D] copied draft tokens
-    TABLE_ROWS = "table_rows"  # u8[N, row bytes] rows of a table resource
+    TABLE_ROWS = "table_rows"  # u8[N, R, row bytes] the R rows of a table resource that each token needs
     GRAMMAR_MASK = "grammar_mask"  # i32[L, ceil(V/32)] bit 1 admits a token
     # Start of a request (one lane).
     PAGE_TABLE_ROW = "page_table_row"  # i32[MP] physical pages of the request, 0 behind them

@@ -42,6 +42,7 @@ class Device(Protocol):
     contract: PreparedContract
     max_frames: int  # programs that may be in flight: 1 when submission is synchronous
     ledger: dict[str, int]  # bytes by purpose, everything the device holds
+    tables: dict[str, Bytes]  # the core's tables, of which the host uploads rows
 
     @property
     def growth(self) -> int | None:

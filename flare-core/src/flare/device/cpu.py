@@ -19,6 +19,7 @@ from flare.device.blocks import block_view
 from flare.device.cpu_memory import CpuMemory, TensorSource
 from flare.device.cpu_operators import OperatorTable, load_library
 from flare.device.cpu_program import CpuProgram
+from flare.device.tables import host_tables
 from flare.errors import CoreError, DeviceError
 
 
@@ -68,6 +69,7 @@ class CpuDevice:
         self._memory.release(
             {name for _, program in self._programs.values() for name in program.live_buffers}
         )
+        self.tables = host_tables(contract, source.bytes)
         self.ledger = {**self._memory.ledger, "packed_weights": table.packed_bytes}
         self._upload = self._bytes_of(Region.UPLOAD)
         self._completion = self._bytes_of(Region.COMPLETION)

@@ -29,6 +29,7 @@ from flare.contract import (
 from flare.device.blocks import block_view
 from flare.device.sim_memory import SimMemory
 from flare.device.sim_program import SimProgram
+from flare.device.tables import host_tables
 from flare.errors import CoreError, DeviceError
 
 Bytes = NDArray[np.uint8]
@@ -131,6 +132,7 @@ class SimDevice:
         self.max_frames = self._options.max_frames
         self._memory = SimMemory(self.contract.buffers, image.bytes)
         self.ledger = self._memory.ledger()
+        self.tables = host_tables(self.contract, image.bytes)
         self._programs = {program.name: self._load(program, image) for program in self.contract.programs}
         self._upload = self._io(Region.UPLOAD)
         self._completion = self._io(Region.COMPLETION)

@@ -11,7 +11,7 @@ import numpy as np
 
 from flare.contract import METADATA_FIELDS, FinishCode, Record, Status
 from flare.device.sim_ops import Array, counted, drawn_token, mix, operator, signed
-from flare.device.sim_sequence import OPEN, WINDOW, Fields, Walk, hidden_of, weights
+from flare.device.sim_sequence import OPEN, WINDOW, Fields, Walk, hidden_of, summed_rows, weights
 
 
 @operator("sim::append_pages(Tensor(a!) tables, Tensor slots, Tensor updates) -> ()")
@@ -106,13 +106,14 @@ def verification_inputs(
 
 
 @operator(
-    "sim::verify(Tensor tokens, Tensor starts, Tensor lengths, Tensor slots, Tensor live_rows, "
-    "Tensor finished, Tensor tables, Tensor consumed, Tensor columns, Tensor(a!) entries, Tensor(b!) groups, "
-    "Tensor window, Tensor open, Tensor history, Tensor(c!) recurrent, Tensor(d!) conv, Tensor(e!) counter, "
-    "Tensor(f!) hidden) -> ()"
+    "sim::verify(Tensor tokens, Tensor? table_rows, Tensor starts, Tensor lengths, Tensor slots, "
+    "Tensor live_rows, Tensor finished, Tensor tables, Tensor consumed, Tensor columns, "
+    "Tensor(a!) entries, Tensor(b!) groups, Tensor window, Tensor open, Tensor history, "
+    "Tensor(c!) recurrent, Tensor(d!) conv, Tensor(e!) counter, Tensor(f!) hidden) -> ()"
 )
 def verify(
     tokens: Array,
+    table_rows: Array | None,
     starts: Array,
     lengths: Array,
     slots: Array,
@@ -125,21 +126,23 @@ def verify(
 ) -> None:
     """Run every lane's inputs: page entries behind what is consumed, and column j of the slot for input j.
 
-    tokens i32[P]; starts, lengths, slots, live_rows i32[L]; per slot: finished, consumed, columns i32[S],
-    tables i32[S, MP]; `Fields`. Nothing else changes. A finished slot is left alone. Raises RuntimeError when
-    a lane lacks proposals, or for a write to the null page or row.
+    tokens i32[P]; table_rows u8[P, R, 8], or None; starts, lengths, slots, live_rows i32[L]; per slot:
+    finished, consumed, columns i32[S], tables i32[S, MP]; `Fields`. Nothing else changes. A finished slot is
+    left alone. Raises RuntimeError when a lane lacks proposals, or for a write to the null page or row.
     """
     fields = Fields(*views)
+    looked_up = summed_rows(table_rows, len(tokens))
     for lane, (slot, row) in enumerate(zip(slots.tolist(), live_rows.tolist(), strict=True)):
         if slot < 0 or finished[slot] != FinishCode.LIVE:
             continue
         table, count, start = tables[slot], int(consumed[slot]), int(starts[lane])
         walk = Walk(fields, row, row + int(columns[slot]), count)
         digests: list[int] = []
-        for column, token in enumerate(tokens[start : start + int(lengths[lane])].tolist(), row):
+        for index in range(int(lengths[lane])):
+            token, column = int(tokens[start + index]), row + index
             if token < 0:
-                raise RuntimeError(f"slot {slot} has {column - row} inputs of {lengths[lane]}")
-            walk.step(token)
+                raise RuntimeError(f"slot {slot} has {index} inputs of {lengths[lane]}")
+            walk.step(token, looked_up[start + index])
             fields.write(table, walk.count - 1, walk)
             walk.store_column(fields, column)
             digests.append(walk.digest())

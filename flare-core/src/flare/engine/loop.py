@@ -67,7 +67,9 @@ class Engine:
         self._transfers = transfers
         self._emit = emit
         self._clock = clock
-        self._packers = {p.name: UploadPacker(contract, p, device.max_frames) for p in programs}
+        self._packers = {
+            p.name: UploadPacker(contract, p, device.max_frames, device.tables) for p in programs
+        }
         self._readers = {p.name: CompletionReader(contract, p) for p in programs}
         self._in_flight: deque[tuple[Plan, Frame]] = deque()
         self._times = StepTimes()

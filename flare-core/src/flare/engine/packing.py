@@ -6,9 +6,10 @@ Padding lanes and token rows hold -1 for indices and 0 for amounts, as `flare.co
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import accumulate
+from types import MappingProxyType
 from typing import Any, cast
 
 import numpy as np
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from flare.cache import NULL_ROW
 from flare.contract import PreparedContract, Program, Region, ValueBinding, ValueSource
 from flare.engine.messages import Submit
+from flare.engine.table_rows import TableRows
 from flare.engine.values import value_type
 from flare.engine.views import array_over, check_region, check_view
 from flare.errors import CoreError
@@ -178,18 +180,34 @@ class UploadPacker:
 
     A buffer is reused after `frames` further plans of the program; the caller keeps at most `frames` plans
     in flight, so the device has read it by then. Raises CoreError, naming program and source, when the
-    program binds a source this engine does not produce, or binds it to a view of another type.
+    program binds a source this engine does not produce, or binds it to a view of another type. `tables` are
+    the contents of the core's tables, by name.
     """
 
-    def __init__(self, contract: PreparedContract, program: Program, frames: int) -> None:
+    def __init__(
+        self,
+        contract: PreparedContract,
+        program: Program,
+        frames: int,
+        tables: Mapping[str, NDArray[np.uint8]] = MappingProxyType({}),
+    ) -> None:
         self._turn = 0
         self._stagings: list[tuple[NDArray[np.uint8], list[Callable[[Plan], None]]]] = []
         for binding in program.bindings:
             _check(binding, program, contract)
+        bound = {binding.table for binding in program.bindings}
+        rows = {
+            table.name: TableRows(table, tables[table.name], program)
+            for table in contract.tables
+            if table.name in bound
+        }
         for _ in range(frames):
             storage = np.zeros(program.upload_bytes, dtype=np.uint8)
             packers: list[Callable[[Plan], None]] = [
-                partial(_PACKERS[binding.source], array_over(storage, binding.view))
+                partial(
+                    _PACKERS[binding.source] if binding.table is None else rows[binding.table],
+                    array_over(storage, binding.view),
+                )
                 for binding in program.bindings
             ]
             self._stagings.append((storage, packers))
@@ -205,8 +223,8 @@ class UploadPacker:
 
 def _check(binding: ValueBinding, program: Program, contract: PreparedContract) -> None:
     where = f"program {program.name}: value {binding.source.value}"
-    expected = value_type(binding.source, program, contract)
-    if expected is None or binding.source not in _PACKERS:
+    expected = value_type(binding.source, program, contract, binding.table)
+    if expected is None or (binding.source not in _PACKERS and binding.table is None):
         raise CoreError(f"{where} cannot be produced by this engine", field=where)
     check_view(binding.view, expected, where)
     check_region(contract, binding.view, Region.UPLOAD, where)

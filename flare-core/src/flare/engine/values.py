@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from flare.contract import METADATA_FIELDS, CompletionField, DType, PreparedContract, Program, ValueSource
+from flare.engine.lookups import lookup_of
 
 V = ValueSource
 F = CompletionField
@@ -18,8 +19,11 @@ class ArrayType:
     shape: tuple[int, ...]
 
 
-def value_type(source: ValueSource, program: Program, contract: PreparedContract) -> ArrayType | None:
-    """What `source` must be bound to in `program`, or None for sources this engine does not produce."""
+def value_type(
+    source: ValueSource, program: Program, contract: PreparedContract, table: str | None = None
+) -> ArrayType | None:
+    """What `source` (of `table`, for rows of one) must be bound to in `program`, or None for sources this
+    engine does not produce. Raises CoreError for a table with an unknown lookup."""
     capacities = contract.capacities
     lanes, tokens = program.lanes, program.tokens
     i32 = DType.I32
@@ -43,6 +47,11 @@ def value_type(source: ValueSource, program: Program, contract: PreparedContract
                 return ArrayType(i32, (lanes, 2))
             pages = -(-capacities.verification_width // contract.page.page_tokens)
             return ArrayType(i32, (lanes, pages, 2))
+        case V.TABLE_ROWS:
+            resource = next((known for known in contract.tables if known.name == table), None)
+            if resource is None:
+                return None
+            return ArrayType(DType.U8, (tokens, lookup_of(resource).rows_per_token, resource.row_bytes))
         case V.HOST_PROPOSALS if program.speculation is not None:
             return ArrayType(i32, (lanes, program.speculation.depth))
         case V.PAGE_TABLE_ROW:

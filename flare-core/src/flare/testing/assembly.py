@@ -42,11 +42,13 @@ class Assembly:
             self._views.append(view)
         return {"v": self._views.index(view)}
 
-    def value(self, source: ValueSource, dtype: DType, *shape: int) -> dict[str, int]:
-        """Bind `source` behind the bindings so far, and return it as an operand."""
+    def value(
+        self, source: ValueSource, dtype: DType, *shape: int, table: str | None = None
+    ) -> dict[str, int]:
+        """Bind `source` (of `table`) behind the bindings so far, and return it as an operand."""
         offset = _aligned(max((binding.view.end for binding in self.bindings), default=0))
         view = BufferView(buffer=UPLOAD, dtype=dtype, shape=shape, offset=offset)
-        self.bindings.append(ValueBinding(source=source, view=view))
+        self.bindings.append(ValueBinding(source=source, view=view, table=table))
         return self.view(view)
 
     def report(self, field: CompletionField, dtype: DType, *shape: int) -> dict[str, int]:

@@ -11,6 +11,8 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from flare.contract import (
     BufferSpec,
     CacheScheme,
@@ -34,15 +36,18 @@ from flare.contract import (
     Region,
     SavedHiddenScheme,
     SpeculativeShape,
+    TableResource,
+    TableUse,
     TemplateKind,
     TokenHistoryScheme,
     WindowScheme,
     page_geometry,
     row_geometry,
 )
+from flare.device.sim_ops import mix_array
 from flare.testing import hash_programs as programs
 from flare.testing.assembly import COMPLETION, UPLOAD, Assembly, place
-from flare.testing.hash_oracle import HashShape
+from flare.testing.hash_oracle import GRAM_MULTIPLIERS, GRAM_SEPARATOR, HashShape, gram_moduli
 from flare.testing.hash_programs import HashState
 from flare.testing.image import CoreImage
 
@@ -50,6 +55,7 @@ from flare.testing.image import CoreImage
 @dataclass(frozen=True, slots=True)
 class HashModel:
     """Sizes of a hash model core. `pages` counts the null page; None gives every slot a whole context.
+    With rows of a table in `shape`, the host delivers them: it must feed tokens and proposals then.
     `host_fed` makes decode take its pending token from the host. `speculative` lists (requests, depth, width,
     rows) of speculative programs; proposals are uploaded with `host_proposals`, else drafted on the device,
     right in `agreement` of 256 cases."""
@@ -124,6 +130,7 @@ class HashModel:
             slots={buffer.name: buffer for buffer in slots},
             pages_per_request=per_request,
             vocab_size=self.vocab_size,
+            table=self.shape.table > 0,
         )
         buffers = [*slots]
         for name, region, blocks, nbytes in (
@@ -154,9 +161,29 @@ class HashModel:
             row=row,
             buffers=tuple(buffers),
             programs=made,
+            tables=self._tables(),
             frontend=self._frontend(),
         )
+        if self.shape.table:
+            tensors["tables.grams"] = mix_array(np.arange(self.shape.table, dtype=np.uint64)).tobytes()
         return CoreImage(contract, tensors | {"frontend.tokenizer": _tokenizer(self.vocab_size)})
+
+    def _tables(self) -> tuple[TableResource, ...]:
+        rows = self.shape.table
+        if not rows:
+            return ()
+        moduli, offsets = gram_moduli(rows)
+        longest, functions = len(GRAM_MULTIPLIERS), 2
+        return (
+            TableResource(
+                name=programs.TABLE,
+                tensor="tables.grams",
+                rows=rows,
+                row_bytes=programs.TABLE_ROW_BYTES,
+                lookup="ngram",
+                parameters=(longest, functions, GRAM_SEPARATOR, *GRAM_MULTIPLIERS, *moduli, *offsets),
+            ),
+        )
 
     def _slot_state(self, pages_per_request: int) -> list[tuple[str, DType, tuple[int, ...]]]:
         count, i32 = self.concurrency, DType.I32
@@ -172,6 +199,7 @@ class HashModel:
         self, state: HashState, buffers: tuple[str, ...]
     ) -> tuple[tuple[Program, ...], dict[str, bytes]]:
         made: list[Program] = []
+        delivered = TableUse(table=programs.TABLE, delivery="host_rows")
         tensors: dict[str, bytes] = {}
 
         def add(name: str, kind: ProgramKind, code: Assembly, cost_us: float = 50.0, **sizes: Any) -> None:
@@ -183,6 +211,7 @@ class HashModel:
                 completion=tuple(code.completion),
                 reads=buffers,
                 writes=buffers,
+                tables=(delivered,) if any(binding.table for binding in code.bindings) else (),
                 payloads=(Payload(rank=0, format="oplist", tensor=f"programs.{name}"),),
                 cost_us=cost_us,
                 **{"lanes": 1, "tokens": 0, "rows_per_lane": 1, **sizes},

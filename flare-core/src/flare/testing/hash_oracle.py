@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from flare.device.sim_ops import mix
 from flare.engine.packing import continued_seed
 
 _MASK = (1 << 64) - 1
+GRAM_SEPARATOR = 2
+GRAM_MULTIPLIERS = (0x5851F42D4C957F2D, 0x14057B7EF767814F, 0x2545F4914F6CDD1D)
+"""Of the table's n-grams, up to three tokens long, two hash functions for each length."""
+
+
+def gram_moduli(rows: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Moduli and offsets of the four hash functions: quarters of a table of `rows`."""
+    part = rows // 4
+    return tuple(part - place for place in range(4)), tuple(part * place for place in range(4))
 
 
 @dataclass(frozen=True, slots=True)
 class HashShape:
     """Extents of the hash model's state, in tokens: `group` per grouped entry and `overlap` before each,
-    sliding `window`, convolution `taps`, token `history`."""
+    sliding `window`, convolution `taps`, token `history`; rows of the `table` of n-grams, 0 for none."""
 
     group: int = 4
     overlap: int = 2
     window: int = 5
     taps: int = 3
     history: int = 3
+    table: int = 0
 
 
 class History:
@@ -35,7 +45,7 @@ class History:
 
     def append(self, token: int) -> None:
         shape, place = self.shape, len(self.entries)
-        entry = mix(token * 0x10001 + place)
+        entry = mix(token * 0x10001 + place + self._looked_up(token))
         self.entries.append(entry)
         self.tokens.append(token)
         self.inputs.append((entry ^ 0x8CB92BA72F3D8DD7, entry ^ 0x8CB92BA72F3D8DD8))
@@ -54,6 +64,26 @@ class History:
         opened = self._opened(count - count % self.shape.group)
         rows = _fold([opened, self.window, self.conv, self.gram, self.recurrent, *counters])
         return mix(self.pages * 0xAF251AF3B0F025B5 + self.groups * 0xC6BC279692B5C323 + rows)
+
+    def _looked_up(self, token: int) -> int:
+        """The sum of the rows that a token and the two before it need."""
+        if not self.shape.table:
+            return 0
+        pair, triple = self._grams(token)
+        moduli, offsets = gram_moduli(self.shape.table)
+        rows = [
+            gram % m + o for gram, m, o in zip((pair, pair, triple, triple), moduli, offsets, strict=True)
+        ]
+        return sum(mix(row) for row in rows)
+
+    def _grams(self, token: int) -> Iterator[int]:
+        mixed, ended = token * GRAM_MULTIPLIERS[0], False
+        for back, multiplier in enumerate(GRAM_MULTIPLIERS[1:], 1):
+            earlier = self.tokens[-back] if back <= len(self.entries) else GRAM_SEPARATOR
+            ended = ended or earlier == GRAM_SEPARATOR
+            mixed ^= (GRAM_SEPARATOR if ended else earlier) * multiplier
+            mixed = (mixed + (1 << 63)) % (1 << 64) - (1 << 63)  # signed, of 64 bits
+            yield mixed
 
     def _opened(self, start: int) -> int:
         return _fold([e ^ 0x9FB21C651E98DF25 for e in self.entries[max(start - self.shape.overlap, 0) :]])

@@ -47,6 +47,7 @@ class HashState:
     slots: dict[str, BufferSpec]
     pages_per_request: int
     vocab_size: int
+    table: bool = False
 
     def slot(self, program: Assembly, name: str) -> Operand:
         """Per-slot state as an operand, [S, ...]."""
@@ -69,6 +70,9 @@ class HashState:
         count = self.capacities.pages if buffer == "pages" else self.capacities.rows
         nbytes = self.page.nbytes if buffer == "pages" else self.row.nbytes
         return program.view(BufferView(buffer=buffer, dtype=DType.U8, shape=(count, nbytes)))
+
+
+TABLE, TABLE_LOOKUPS, TABLE_ROW_BYTES = "grams", 4, 8
 
 
 def start(state: HashState) -> Assembly:
@@ -104,7 +108,7 @@ def prefill(state: HashState, tokens: int) -> Assembly:
     chunk = p.value(V.TOKEN_IDS, i32, tokens)
     query_start = p.value(V.QUERY_START, i32, 2)
     slots, rows = p.value(V.LANE_SLOTS, i32, 1), p.value(V.LIVE_ROWS, i32, 1)
-    _consume(p, state, chunk, query_start, slots, rows)
+    _consume(p, state, chunk, tokens, query_start, slots, rows)
     _draw(p, state, slots, rows, p.value(V.SAMPLE_LANES, i32, 1), lanes=1)
     return p
 
@@ -115,7 +119,7 @@ def decode(state: HashState, lanes: int, host_fed: bool) -> Assembly:
     p, i32 = Assembly(_SCHEMAS), DType.I32
     slots, rows = p.value(V.LANE_SLOTS, i32, lanes), p.value(V.LIVE_ROWS, i32, lanes)
     p.call("sim::extend_tables", state.slot(p, "tables"), slots, p.value(V.PAGE_UPDATES, i32, lanes, 2))
-    _consume(p, state, _pending(p, state, slots, lanes, host_fed), None, slots, rows)
+    _consume(p, state, _pending(p, state, slots, lanes, host_fed), lanes, None, slots, rows)
     _draw(p, state, slots, rows, None, lanes)
     return p
 
@@ -151,7 +155,17 @@ def speculative(state: HashState, shape: SpeculativeShape, drafts: Drafts) -> As
     inputs = p.call("sim::verification_inputs", pending, proposals, lengths, shape.rows, stride, results=2)
     starts = {"t": inputs["t"] + 1}
     per_slot = [state.slot(p, name) for name in ("finished", "tables", "consumed", "columns")]
-    p.call("sim::verify", inputs, starts, lengths, slots, rows, *per_slot, *state.fields(p))
+    p.call(
+        "sim::verify",
+        inputs,
+        _table_rows(p, state, shape.rows),
+        starts,
+        lengths,
+        slots,
+        rows,
+        *per_slot,
+        *state.fields(p),
+    )
     records = _records(p, state, lanes)
     accepted = p.call(
         "sim::accept", inputs, starts, lengths, slots, rows, *_draw_operands(p, state), records, results=1
@@ -201,17 +215,30 @@ def _copy(p: Assembly, state: HashState) -> tuple[Operand, Operand]:
 
 
 def _consume(
-    p: Assembly, state: HashState, tokens: Operand, query_start: Operand | None, slots: Operand, rows: Operand
+    p: Assembly,
+    state: HashState,
+    tokens: Operand,
+    count: int,
+    query_start: Operand | None,
+    slots: Operand,
+    rows: Operand,
 ) -> None:
     p.call(
         "sim::advance",
         tokens,
+        _table_rows(p, state, count),
         query_start,
         slots,
         rows,
         *(state.slot(p, name) for name in ("finished", "tables", "consumed", "columns")),
         *state.fields(p),
     )
+
+
+def _table_rows(p: Assembly, state: HashState, tokens: int) -> Operand | None:
+    if not state.table:
+        return None
+    return p.value(V.TABLE_ROWS, DType.U8, tokens, TABLE_LOOKUPS, TABLE_ROW_BYTES, table=TABLE)
 
 
 def _pending(p: Assembly, state: HashState, slots: Operand, lanes: int, host_fed: bool) -> Operand:

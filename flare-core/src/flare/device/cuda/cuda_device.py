@@ -20,6 +20,7 @@ from flare.device.cuda.graph_load import LoadedGraph, check_machine, load_graph
 from flare.device.cuda.graph_spec import PAYLOAD_FORMAT, GraphSpec, decode, image_tensor
 from flare.device.cuda.images import KernelImages
 from flare.device.cuda.staging import fill_buffers
+from flare.device.tables import host_tables
 from flare.errors import CoreError
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class CudaDevice:
             raise CoreError("this device runs one rank", field="identity.world_size")
         self.contract = contract
         self.load_ms: dict[str, float] = {}
+        self.tables = host_tables(contract, source.bytes)
         self._cleanup = ExitStack()
         with ExitStack() as undo:
             undo.callback(self._cleanup.close)
