@@ -39,6 +39,7 @@ def programs(built: BuiltModel, tiny_checkpoint: Path) -> dict[str, ProgramDefin
         model_context=built.context,
         weight_bytes=weight_bytes(built),
         weight_copies=2.0,
+        prefill_chunk=512,
     )
     layout = BufferLayout()
     weights = place_weights(built, layout)

@@ -32,7 +32,7 @@ from flare_recipe_smollm.recipe import RECIPE
 class ForeignTarget:
     """Payloads of another format, a segment of its own with contents, and no operators to import."""
 
-    device, instruction_set, weight_copies = "sm_90", None, 1.0
+    device, instruction_set, weight_copies, prefill_chunk = "sm_90", None, 1.0, 128
 
     def versions(self) -> dict[str, str]:
         return {"toolkit": "13.0"}
@@ -75,6 +75,17 @@ def test_a_core_holds_what_its_target_exports(tiny_checkpoint: Path, tmp_path: P
     assert contract.buffers[-1].name == "scratch/0"
 
 
+@pytest.mark.parametrize(("chosen", "sizes"), [(None, (16, 32, 64, 128)), (40, (16, 32, 40))])
+def test_the_largest_chunk_is_what_suits_the_target_unless_it_is_chosen(
+    chosen: int | None, sizes: tuple[int, ...], tiny_checkpoint: Path, tmp_path: Path
+) -> None:
+    capacities = replace(TINY, prefill_chunk_size=chosen)
+    request = replace(tiny_request(), calibrate=False, capacities=capacities)
+    session = PreparationSession(RECIPE, request, Progress(), ForeignTarget())
+    contract = session.prepare(RECIPE.loader.open(tiny_checkpoint), tmp_path / "core")
+    assert contract.capacities.prefill_tokens == sizes
+
+
 def programs() -> tuple[ProgramSet, Any]:
     from transformers import LlamaConfig
 
@@ -97,6 +108,7 @@ def programs() -> tuple[ProgramSet, Any]:
         model_context=256,
         weight_bytes=weight_bytes(built),
         weight_copies=1,
+        prefill_chunk=512,
     )
     layout = BufferLayout()
     return RECIPE.programs.compose(plan, built.module, layout, place_weights(built, layout)), built

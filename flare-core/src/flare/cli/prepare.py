@@ -51,7 +51,10 @@ def prepare(
         ),
     ] = None,
     concurrency: Annotated[int, typer.Option(help="Requests served at once.")] = 4,
-    prefill_chunk_size: Annotated[int, typer.Option(help="Largest prefill chunk in tokens.")] = 512,
+    prefill_chunk_size: Annotated[
+        int | None,
+        typer.Option(help="Largest prefill chunk in tokens.", show_default="512 on the CPU, 4096 on a GPU"),
+    ] = None,
     memory: Annotated[
         str | None,
         typer.Option(

@@ -15,6 +15,7 @@ class CpuTarget:
     device = "cpu"
     # A packed oneDNN weight is a second copy while both exist; see the CPU device's ledger for what stays.
     weight_copies = 2.0
+    prefill_chunk = 512
 
     def __init__(self) -> None:
         self.instruction_set: str | None = instruction_set()

@@ -52,6 +52,7 @@ class CudaTarget:
     """
 
     weight_copies = 1.0
+    prefill_chunk = 4096
     instruction_set: str | None = None
 
     def __init__(self) -> None:

@@ -19,18 +19,20 @@ SMALLEST_PREFILL = 16
 @dataclass(frozen=True, kw_only=True)
 class CapacityRequest:
     """What a person asks for. `memory` bounds weights, packed copies, state and pages together, in bytes;
-    None takes what the capacities need. `context` None takes the model's limit."""
+    None takes what the capacities need. `context` None takes the model's limit, `prefill_chunk_size` None
+    what suits the device."""
 
     context: int | None = None
     concurrency: int = 4
-    prefill_chunk_size: int = 512
+    prefill_chunk_size: int | None = None
     memory: int | None = None
     page_tokens: int = 64
     snapshot_rows: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("concurrency", "prefill_chunk_size", "page_tokens"):
-            if getattr(self, name) < 1:
+            value = getattr(self, name)
+            if value is not None and value < 1:
                 raise CapacityError(f"{name.replace('_', '-')} must be at least 1", field=name)
         if self.context is not None and self.context < 2:
             raise CapacityError("context must be at least 2: a prompt and an answer", field="context")
@@ -78,8 +80,10 @@ def plan_serving(
     model_context: int,
     weight_bytes: int,
     weight_copies: float,
+    prefill_chunk: int,
 ) -> ServingPlan:
-    """Decide capacities. `weight_copies` is how often the device holds the weights (packed layouts count).
+    """Decide capacities. `weight_copies` is how often the device holds the weights (packed layouts count),
+    `prefill_chunk` the largest chunk where the request names none.
 
     Raises CapacityError with the numbers when the context exceeds the model's, or when the memory cannot
     hold weights and at least one full context.
@@ -91,6 +95,7 @@ def plan_serving(
         )
     page = page_geometry(schemes, request.page_tokens)
     row = row_geometry(schemes)
+    chunk = prefill_chunk if request.prefill_chunk_size is None else request.prefill_chunk_size
     per_request = -(-context // request.page_tokens)
     wanted = 1 + per_request * request.concurrency  # page 0 is the null page
     snapshots = request.snapshot_rows
@@ -116,7 +121,7 @@ def plan_serving(
             pages=wanted,
             snapshot_rows=snapshots,
             decode_lanes=decode_sizes(request.concurrency),
-            prefill_tokens=prefill_sizes(min(request.prefill_chunk_size, context)),
+            prefill_tokens=prefill_sizes(min(chunk, context)),
             completion_tokens=1,
             stop_token_ids=MAX_STOP_TOKEN_IDS,
             logit_bias=MAX_LOGIT_BIAS,

@@ -124,6 +124,7 @@ class PreparationSession:
             model_context=built.context,
             weight_bytes=weight_bytes(built),
             weight_copies=self.target.weight_copies,
+            prefill_chunk=self.target.prefill_chunk,
         )
 
     def _tensor_specs(

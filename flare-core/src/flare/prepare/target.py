@@ -38,6 +38,8 @@ class PreparationTarget(Protocol):
     instruction_set: str | None
     weight_copies: float
     """How often a loaded device holds the weights."""
+    prefill_chunk: int
+    """Tokens of the largest prefill program that pays here: with more, a token costs no less."""
 
     def versions(self) -> dict[str, str]:
         """Versions that decide what is exported, beside those of the Python packages."""

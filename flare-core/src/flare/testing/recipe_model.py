@@ -116,6 +116,7 @@ def check_state(
             model_context=built.context,
             weight_bytes=weight_bytes(built),
             weight_copies=1.0,
+            prefill_chunk=512,
         )
 
 
