@@ -32,8 +32,8 @@ LONG_PROMPT = 65_536
 DEFAULT = (
     "135m:prepare,start,decode,first,hit,replay,kernels,http",
     "3b:prepare,start,decode,first,hit,beside,replay,prefill,kernels,http",
-    "3b-4096:prepare,decode,first,hit,long,prefill",
-    "3b-512:prepare,long",
+    "3b-long:prepare,decode,first,hit,beside,long,prefill",
+    "3b-long-512:prepare,decode,first,hit,beside,long,prefill",
 )
 
 

@@ -29,18 +29,18 @@ class Model:
 MODELS = {
     model.name: model
     for model in (
-        Model("135m", "SmolLM2-135M geometry, BF16", _SMALL, 8192, 512),
-        Model("3b", "Llama-3.2-3B geometry, BF16", _3B.format(context=8192), 8192, 512),
+        Model("135m", "SmolLM2-135M geometry, BF16", _SMALL, 8192, 4096),
+        Model("3b", "Llama-3.2-3B geometry, BF16", _3B.format(context=8192), 8192, 4096),
         Model(
-            "3b-4096",
-            "Llama-3.2-3B geometry, BF16, context 68K, chunks of 4096",
+            "3b-long",
+            "Llama-3.2-3B geometry, BF16, context 68K, chunks to 4096",
             _3B.format(context=LONG_CONTEXT),
             LONG_CONTEXT,
             4096,
         ),
         Model(
-            "3b-512",
-            "Llama-3.2-3B geometry, BF16, context 68K, chunks of 512",
+            "3b-long-512",
+            "Llama-3.2-3B geometry, BF16, context 68K, chunks to 512",
             _3B.format(context=LONG_CONTEXT),
             LONG_CONTEXT,
             512,
