@@ -14,6 +14,7 @@ from rewritten_core import rewrite
 
 from flare.contract import FORMAT_VERSION, PreparedContract
 from flare.corefile import CoreReader, read_contract
+from flare.device import LoadOptions
 from flare.engine.client import EngineOptions, ProcessEngineClient
 from flare.errors import CoreError
 from flare.frontend import FrontendAssets, Tokenizer
@@ -42,7 +43,7 @@ def expected(core: Path) -> list[dict[str, Any]]:
 
 def verified(core: Path) -> tuple[Report, bool]:
     """The report, and whether tokens were compared exactly."""
-    verification = Verification(core, threads=1)
+    verification = Verification(core, options=LoadOptions(threads=1))
     report = verification.run()
     verification.close()
     facts = report.checks[-1].facts
@@ -54,7 +55,7 @@ def ask(core: Path, requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Each request through a real engine process and the HTTP application, all at once."""
 
     async def main() -> list[dict[str, Any]]:
-        client = await ProcessEngineClient.start(core, EngineOptions(threads=1))
+        client = await ProcessEngineClient.start(core, EngineOptions(load=LoadOptions(threads=1)))
         try:
             app = create_app(
                 model_name="golden", assets=assets_of(core), engine=client, settings=ServerSettings()

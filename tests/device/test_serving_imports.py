@@ -29,11 +29,12 @@ import json, sys
 import torch
 bare = set(sys.modules)
 {prologue}
+from flare.device import LoadOptions
 from flare.engine.loading import load_core
 from flare.engine.loop import Engine
 from flare.engine.messages import Sampling, Submit, Tokens
 tokens = []
-device = load_core({core!r}, 1)
+device = load_core({core!r}, LoadOptions(threads=1))
 engine = Engine(device, lambda event: tokens.extend(event.tokens) if isinstance(event, Tokens) else None)
 engine.submit(Submit(request_id="r", prompt=tuple(range(40, 60)), sampling=Sampling(temperature=0.5, seed=3),
                      max_tokens=5))

@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from flare.corefile import CoreReader, read_contract
+from flare.device import LoadOptions
 from flare.engine.client import EngineOptions, ProcessEngineClient
 from flare.engine.messages import Stats
 from flare.frontend import FrontendAssets
@@ -36,7 +37,7 @@ class InProcess:
             assert frontend.template_asset is not None
             template = bytes(reader.load(frontend.template_asset)).decode()
             assets = FrontendAssets(frontend, bytes(reader.load(frontend.tokenizer_asset)), template)
-        self.client = await ProcessEngineClient.start(self._core, EngineOptions(threads=1))
+        self.client = await ProcessEngineClient.start(self._core, EngineOptions(load=LoadOptions(threads=1)))
         app = create_app(model_name="tiny", assets=assets, engine=self.client, settings=ServerSettings())
 
         def started(host: str, port: int) -> None:

@@ -71,7 +71,9 @@ def test_a_core_holds_what_its_target_exports(tiny_checkpoint: Path, tmp_path: P
     assert contract.identity.operator_library is None
     assert contract.identity.versions["toolkit"] == "13.0"
     assert {payload.format for p in contract.programs for payload in p.payloads} == {"cuda_graph"}
-    assert contract.provenance.memory_ledger == {"context": 7}
+    capacities = contract.capacities
+    blocks = {"pages": capacities.pages * contract.page.nbytes, "rows": capacities.rows * contract.row.nbytes}
+    assert contract.provenance.memory_ledger == {"context": 7, **blocks}
     assert contract.buffers[-1].name == "scratch/0"
 
 
@@ -101,7 +103,7 @@ def programs() -> tuple[ProgramSet, Any]:
     )
     built = RECIPE.replacements.build(config, DType.F32)
     plan = plan_serving(
-        TINY,
+        replace(TINY, memory=1 << 30),  # no more blocks than a host has memory for
         schemes=RECIPE.cache_schemes.schemes(config, DType.F32),
         dtype=DType.F32,
         vocab_size=259,

@@ -17,7 +17,7 @@ from rewritten_core import rewrite
 
 from flare.contract import FORMAT_VERSION, DType, PreparedContract
 from flare.corefile import CoreReader, CoreWriter, Role, TensorSpec, read_contract
-from flare.device import load_device
+from flare.device import LoadOptions, load_device
 from flare.prepare.calibrate import record_oracle
 from flare.testing.hash_model import HashModel
 from flare.verify import NAMES, Check, Outcome, Report, Verification
@@ -27,7 +27,7 @@ Document = dict[str, Any]
 
 
 def verify(core: Path, threads: int | None = None) -> Report:
-    verification = Verification(core, threads=threads)
+    verification = Verification(core, options=LoadOptions(threads=threads))
     try:
         return verification.run()
     finally:
@@ -303,8 +303,8 @@ def test_the_command_prints_a_line_per_check_and_its_status(tiny_core: Path, tmp
 
 def test_verification_imports_nothing_of_preparation(tiny_core: Path) -> None:
     script = (
-        "import sys\nfrom flare.verify import Verification\n"
-        f"assert Verification({str(tiny_core)!r}, threads=1).run().passed\n"
+        "import sys\nfrom flare.device import LoadOptions\nfrom flare.verify import Verification\n"
+        f"assert Verification({str(tiny_core)!r}, options=LoadOptions(threads=1)).run().passed\n"
         "print(*sys.modules)"
     )
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)

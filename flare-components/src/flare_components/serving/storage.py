@@ -48,16 +48,15 @@ class Storage:
 def place_storage(layout: BufferLayout, plan: ServingPlan) -> Storage:
     """Place every non-weight buffer of a core."""
     capacities = plan.capacities
-    page_blocks = layout.add(
-        "pages", Region.PAGES, DType.U8, (capacities.pages, plan.page.nbytes), role="pages"
-    )
-    row_blocks = layout.add("rows", Region.ROWS, DType.U8, (capacities.rows, plan.row.nbytes), role="rows")
+    page_count, row_count = capacities.addressable_pages, capacities.addressable_rows
+    page_blocks = layout.add("pages", Region.PAGES, DType.U8, (page_count, plan.page.nbytes), role="pages")
+    row_blocks = layout.add("rows", Region.ROWS, DType.U8, (row_count, plan.row.nbytes), role="rows")
     storage = Storage(
         request=place_request_state(
             layout, capacities, vocab_size=plan.vocab_size, pages_per_request=plan.pages_per_request
         ),
-        pages=_views(plan.schemes, plan.page, "pages", capacities.pages),
-        rows=_views(plan.schemes, plan.row, "rows", capacities.rows),
+        pages=_views(plan.schemes, plan.page, "pages", page_count),
+        rows=_views(plan.schemes, plan.row, "rows", row_count),
         page_blocks=page_blocks,
         row_blocks=row_blocks,
         saved_hidden=_saved_hidden(plan),
@@ -97,4 +96,4 @@ def _saved_hidden(plan: ServingPlan) -> BufferView:
     saved = [scheme for scheme in plan.schemes if isinstance(scheme, SavedHiddenScheme)]
     if len(saved) != 1:
         raise ValueError(f"a served model declares one saved hidden vector, got {len(saved)}")
-    return plan.row.view("rows", saved[0].name, plan.capacities.rows, 0)
+    return plan.row.view("rows", saved[0].name, plan.capacities.addressable_rows, 0)

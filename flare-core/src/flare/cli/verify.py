@@ -23,13 +23,16 @@ def verify(
     ] = None,
 ) -> None:
     """Check a core: file, identity, checksums, references, load, and the answer recorded at preparation."""
+    from flare.device import LoadOptions
     from flare.errors import CoreError
     from flare.verify import Verification
 
     if not core.is_file():
         raise CoreError(f"{core} is not a file" if core.exists() else f"{core} does not exist", field="core")
     verification = Verification(
-        core, threads=threads, on_check=None if as_json else lambda check: typer.echo(check.line)
+        core,
+        options=LoadOptions(threads=threads),
+        on_check=None if as_json else lambda check: typer.echo(check.line),
     )
     try:
         report = verification.run()

@@ -29,9 +29,11 @@ class Capacities(ContractModel):
     """Bounds of a core.
 
     `concurrency` request slots; `context` tokens per request, prompt and output together; `pages` and
-    `snapshot_rows` in the pools; `decode_lanes` and `prefill_tokens` list the prepared program sizes,
-    ascending. `verification_width` is the rows one slot owns (1 without speculation).
-    `completion_tokens` is C of a completion record.
+    `snapshot_rows` in the pools, when whoever loads the core chooses no other counts; `page_range` and
+    `snapshot_row_range` are the most that can be chosen, because programs address no more (None: as many as
+    the pools have). `decode_lanes` and `prefill_tokens` list the prepared program sizes, ascending.
+    `verification_width` is the rows one slot owns (1 without speculation). `completion_tokens` is C of a
+    completion record.
     """
 
     concurrency: int = Field(gt=0)
@@ -48,6 +50,8 @@ class Capacities(ContractModel):
     speculative: tuple[SpeculativeShape, ...] = ()
     image_patches: tuple[int, ...] = ()
     image_features: int = Field(default=0, ge=0)
+    page_range: int | None = Field(default=None, gt=0)
+    snapshot_row_range: int | None = Field(default=None, ge=0)
 
     @model_validator(mode="after")
     def _possible(self) -> Capacities:
@@ -55,6 +59,9 @@ class Capacities(ContractModel):
             sizes = getattr(self, name)
             if list(sizes) != sorted(set(sizes)) or any(size <= 0 for size in sizes):
                 raise ValueError(f"{name} must be positive and ascending, got {sizes}")
+        for count, most in ((self.pages, self.page_range), (self.snapshot_rows, self.snapshot_row_range)):
+            if most is not None and most < count:
+                raise ValueError(f"{count} blocks where programs address {most}")
         if self.decode_lanes[-1] < self.concurrency:
             raise ValueError(
                 f"largest decode program has {self.decode_lanes[-1]} lanes for concurrency {self.concurrency}"
@@ -64,7 +71,18 @@ class Capacities(ContractModel):
     @property
     def rows(self) -> int:
         """Rows in the pool: the null row 0, `verification_width` per slot, then the snapshots."""
-        return 1 + self.concurrency * self.verification_width + self.snapshot_rows
+        return self.live_row(self.concurrency) + self.snapshot_rows
+
+    @property
+    def addressable_pages(self) -> int:
+        """Pages that programs can address."""
+        return self.pages if self.page_range is None else self.page_range
+
+    @property
+    def addressable_rows(self) -> int:
+        """Rows that programs can address, in the order of `rows`."""
+        snapshots = self.snapshot_rows if self.snapshot_row_range is None else self.snapshot_row_range
+        return self.live_row(self.concurrency) + snapshots
 
     def live_row(self, slot: int) -> int:
         """First row of a request slot."""

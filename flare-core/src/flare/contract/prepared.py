@@ -62,8 +62,8 @@ class PreparedContract(ContractModel):
         if len(set(names)) != len(names):
             raise ValueError("buffer names are not unique")
         for region, block, count in (
-            (Region.PAGES, self.page.nbytes, self.capacities.pages),
-            (Region.ROWS, self.row.nbytes, self.capacities.rows),
+            (Region.PAGES, self.page.nbytes, self.capacities.addressable_pages),
+            (Region.ROWS, self.row.nbytes, self.capacities.addressable_rows),
         ):
             have = sum(b.nbytes for b in self.buffers if b.region is region and b.rank == 0)
             if have != block * count:

@@ -5,13 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flare.device.base import Device, Frame
+from flare.device.options import LoadOptions
 from flare.errors import CoreError, DeviceError
 
 if TYPE_CHECKING:
     from flare.contract import PreparedContract
     from flare.device.cpu_memory import TensorSource
 
-__all__ = ["KINDS", "Device", "Frame", "arithmetic_conditions", "check_device", "family", "load_device"]
+__all__ = [
+    "KINDS",
+    "Device",
+    "Frame",
+    "LoadOptions",
+    "arithmetic_conditions",
+    "check_device",
+    "family",
+    "load_device",
+]
 
 KINDS = ("cpu", "sim", "cuda")
 """Families of devices (see `family`)."""
@@ -39,12 +49,16 @@ def check_device(device: str) -> None:
             raise CoreError(f"the core is for device {device!r}: {error}", field="identity.device") from error
 
 
-def load_device(contract: PreparedContract, source: TensorSource, *, threads: int | None = None) -> Device:
+def load_device(
+    contract: PreparedContract, source: TensorSource, options: LoadOptions | None = None
+) -> Device:
     """Load a core onto the device kind it was prepared for.
 
-    `threads` bounds the CPU device's compute threads. Raises CoreError when the core does not fit here,
-    DeviceError when this machine lacks what it needs.
+    Raises CoreError when the core does not fit here, CapacityError when `options` or the device's memory do
+    not fit the core, DeviceError when this machine lacks what it needs. `options` mean nothing to the sim
+    device.
     """
+    options = options or LoadOptions()
     kind = family(contract.identity.device)
     if kind == "sim":
         from flare.device.sim import SimDevice, StoredImage
@@ -53,11 +67,11 @@ def load_device(contract: PreparedContract, source: TensorSource, *, threads: in
     if kind == "cpu":
         from flare.device.cpu import CpuDevice
 
-        return CpuDevice(contract, source, threads=threads)
+        return CpuDevice(contract, source, options)
     if kind == "cuda":
         from flare.device.cuda.cuda_device import CudaDevice
 
-        return CudaDevice(contract, source)
+        return CudaDevice(contract, source, options)
     raise CoreError(
         f"no device of kind {kind!r} in this installation, which has {', '.join(KINDS)}",
         field="identity.device",

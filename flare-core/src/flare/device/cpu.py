@@ -20,6 +20,8 @@ from flare.device.cpu_memory import CpuMemory, TensorSource
 from flare.device.cpu_operators import OperatorTable, load_library
 from flare.device.cpu_program import CpuProgram
 from flare.device.tables import host_tables
+from flare.device.options import LoadOptions
+from flare.device.sizing import chosen_counts, sized
 from flare.errors import CoreError, DeviceError
 
 
@@ -42,24 +44,26 @@ class CpuFrame:
 class CpuDevice:
     """A core loaded for the CPU. `ledger` counts plain weights, packed weights, state, pages and rows.
 
-    Raises CoreError when the core needs operators that are not here or mean something else, and
-    DeviceError when a program fails.
+    Raises CoreError when the core needs operators that are not here or mean something else, CapacityError
+    for options that it was not prepared for, and DeviceError when a program fails.
     """
 
     max_frames = 1
     growth: int | None = None
 
     def __init__(
-        self, contract: PreparedContract, source: TensorSource, *, threads: int | None = None
+        self, contract: PreparedContract, source: TensorSource, options: LoadOptions | None = None
     ) -> None:
+        options = options or LoadOptions()
         if contract.identity.world_size != 1:
             raise CoreError("the CPU device runs one rank", field="identity.world_size")
-        if threads is not None:
-            torch.set_num_threads(threads)
-        self.contract = contract
+        options.refuse_gpu_choices(contract.identity.device)
+        if options.threads is not None:
+            torch.set_num_threads(options.threads)
+        self.contract = sized(contract, chosen_counts(contract, options))
         library = load_library(contract.identity.operator_library)
         table = OperatorTable(library)
-        self._memory = CpuMemory(contract.buffers, source)
+        self._memory = CpuMemory(contract.buffers, source, self.contract.buffers)
         self._programs: dict[str, tuple[Program, CpuProgram]] = {}
         with torch.inference_mode():
             for program in contract.programs:

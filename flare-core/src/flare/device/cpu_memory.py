@@ -12,7 +12,7 @@ from flare.contract import BufferSpec, BufferView, Initial
 from flare.contract.buffers import dense_strides
 from flare.device.base import Bytes
 from flare.device.torch_types import TORCH_DTYPES
-from flare.errors import CoreError
+from flare.errors import CapacityError, CoreError
 
 
 class TensorSource(Protocol):
@@ -28,23 +28,43 @@ class TensorSource(Protocol):
         """Copy and verify many tensors in parallel. Raises CoreError naming a damaged one."""
 
 
-def _zeros(nbytes: int) -> torch.Tensor:
-    # Mapped, not written: pages of the cache that no request has reached yet cost no memory and no time.
-    return torch.frombuffer(mmap.mmap(-1, nbytes), dtype=torch.uint8)
+# Absent before Python 3.13 on some systems: `man 2 mmap` on Linux.
+_NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
+
+
+def _zeros(spec: BufferSpec) -> torch.Tensor:
+    # Mapped, not written: pages of the cache that no request has reached yet cost no memory and no time, and
+    # may be more than the machine has memory for.
+    nbytes = max(spec.nbytes, 1)
+    try:
+        block = mmap.mmap(-1, nbytes, flags=mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | _NO_RESERVE)
+    except OSError as error:
+        raise CapacityError(
+            f"{nbytes} bytes of addresses for buffer {spec.name} are not to be had ({error}): allow them "
+            "(vm.overcommit_memory, ulimit -v), or prepare with a bound on memory",
+            field=spec.name,
+        ) from error
+    return torch.frombuffer(block, dtype=torch.uint8)
 
 
 class CpuMemory:
-    """Allocates and fills every buffer of rank 0. Raises CoreError for contents that do not fit."""
+    """Allocates and fills every buffer of rank 0. Raises CoreError for contents that do not fit.
 
-    def __init__(self, buffers: Sequence[BufferSpec], source: TensorSource) -> None:
-        self._specs = {buffer.name: buffer for buffer in buffers if buffer.rank == 0}
+    Programs may address all of `buffers`; `used`, of which some are shorter, are counted and given out.
+    """
+
+    def __init__(
+        self, buffers: Sequence[BufferSpec], source: TensorSource, used: Sequence[BufferSpec] | None = None
+    ) -> None:
+        self._addressed = {buffer.name: buffer.nbytes for buffer in buffers if buffer.rank == 0}
+        self._specs = {buffer.name: buffer for buffer in used or buffers if buffer.rank == 0}
         self._blocks: dict[str, torch.Tensor] = {}
         self._views: dict[BufferView, torch.Tensor] = {}
         requests: list[tuple[str, memoryview]] = []
-        for spec in self._specs.values():
-            size = max(spec.nbytes, 1)
+        for spec in (buffer for buffer in buffers if buffer.rank == 0):
             # Both are aligned to at least 64 bytes, the alignment of every view offset.
-            block = _zeros(size) if spec.initial is Initial.ZERO else torch.empty(size, dtype=torch.uint8)
+            zero = spec.initial is Initial.ZERO
+            block = _zeros(spec) if zero else torch.empty(max(spec.nbytes, 1), dtype=torch.uint8)
             self._blocks[spec.name] = block
             if spec.initial is Initial.BYTES:
                 assert spec.tensor is not None
@@ -72,8 +92,7 @@ class CpuMemory:
 
     def check(self, view: BufferView) -> None:
         """Raise CoreError when `view` names no buffer or reaches outside."""
-        spec = self._specs.get(view.buffer)
-        if spec is None or view.end > spec.nbytes:
+        if view.end > self._addressed.get(view.buffer, -1):
             raise CoreError(f"view of {view.buffer!r} [..{view.end}] lies outside the contract's buffers")
 
     def bytes(self, name: str) -> Bytes:

@@ -10,11 +10,12 @@ import sys
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TypeVar
 
 from flare import errors
 from flare.cache.store_options import StoreOptions
+from flare.device.options import LoadOptions
 from flare.engine.channel import Channel
 from flare.engine.generation import ProcessGeneration
 from flare.engine.loading import DEFAULT_LOADER
@@ -48,11 +49,11 @@ _CANCEL_GRACE_S = 2.0  # to give up running requests
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
     """How the engine process runs. `loader` names a `flare.engine.loading.Loader` as `module:function`.
-    `stores` keep checkpoints behind the device."""
+    `load` is how it loads the core, `stores` keep checkpoints behind the device."""
 
     settings: Settings = field(default_factory=Settings)
     stores: StoreOptions = field(default_factory=StoreOptions)
-    threads: int | None = None
+    load: LoadOptions = field(default_factory=LoadOptions)
     loader: str = DEFAULT_LOADER
 
 
@@ -278,8 +279,9 @@ def _command(core: str, endpoint: str, options: EngineOptions) -> list[str]:
         command += ["--inter-token-ms", repr(settings.inter_token_ms)]
     if not settings.prefix_caching:
         command.append("--no-prefix-caching")
-    if options.threads is not None:
-        command += ["--threads", str(options.threads)]
+    for name, value in asdict(options.load).items():
+        if value is not None:
+            command += [f"--{name.replace('_', '-')}", repr(value)]
     stores = options.stores
     if stores.host_bytes:
         command += ["--host-cache", str(stores.host_bytes)]

@@ -8,21 +8,21 @@ import os
 from collections.abc import Callable
 from typing import cast
 
-from flare.device.base import Device
+from flare.device import Device, LoadOptions
 
-Loader = Callable[[str, int | None], Device]
+Loader = Callable[[str, LoadOptions], Device]
 
 DEFAULT_LOADER = "flare.engine.loading:load_core"
 VERIFYING_LOADER = "flare.verify:load_verified"
 
 
-def load_core(path: str, threads: int | None) -> Device:
+def load_core(path: str, options: LoadOptions) -> Device:
     """Open the core file at `path` and load it onto the device it was prepared for. Raises CoreError."""
     from flare.corefile import CoreReader, read_contract
     from flare.device import load_device
 
     reader = CoreReader(path)
-    return load_device(read_contract(reader), reader, threads=threads)
+    return load_device(read_contract(reader), reader, options)
 
 
 def content_name(core: str) -> str:

@@ -16,13 +16,14 @@ import sys
 import time
 import traceback
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 
 import zmq
 
 from flare.cache.store_options import StoreOptions
 from flare.cache.stores import Store, core_state, open_stores
-from flare.device.base import Device
+from flare.device import Device, LoadOptions
 from flare.engine.codec import decode_command, encode_events
 from flare.engine.loading import DEFAULT_LOADER, content_name, resolve_loader
 from flare.engine.loop import Engine
@@ -139,7 +140,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _serve(socket: zmq.Socket[bytes], options: argparse.Namespace) -> int:
     try:
-        device = resolve_loader(options.loader)(options.core, options.threads)
+        device = resolve_loader(options.loader)(options.core, _load_options(options))
         settings = Settings(
             max_waiting=options.max_waiting,
             max_passes=options.max_passes,
@@ -175,6 +176,10 @@ def _serve(socket: zmq.Socket[bytes], options: argparse.Namespace) -> int:
     return 0
 
 
+def _load_options(options: argparse.Namespace) -> LoadOptions:
+    return LoadOptions(**{field.name: getattr(options, field.name) for field in fields(LoadOptions)})
+
+
 def _open_stores(options: argparse.Namespace, device: Device) -> Sequence[Store]:
     chosen = StoreOptions(options.host_cache, options.disk_cache, options.disk_cache_size)
     if not chosen.enabled:
@@ -191,7 +196,10 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m flare.engine", description=__doc__)
     parser.add_argument("core", help="path of the runtime core")
     parser.add_argument("--endpoint", required=True, help="ZeroMQ endpoint the front listens on")
-    parser.add_argument("--threads", type=int, default=None, help="compute threads of a CPU device")
+    parser.add_argument("--threads", type=int, help="compute threads of a CPU device")
+    parser.add_argument("--cache-tokens", type=int, help="tokens that the pages hold")
+    parser.add_argument("--snapshot-rows", type=int, help="rows for saved state")
+    parser.add_argument("--gpu-memory-utilization", type=float, help="part of the GPU's memory to fill")
     parser.add_argument("--max-waiting", type=int, default=defaults.max_waiting)
     parser.add_argument("--max-passes", type=int, default=defaults.max_passes)
     parser.add_argument("--inter-token-ms", type=float, default=defaults.inter_token_ms)

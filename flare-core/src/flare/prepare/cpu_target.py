@@ -5,7 +5,7 @@ from __future__ import annotations
 from flare.device.cpu_host import instruction_set
 from flare.prepare.definition import ProgramSet
 from flare.prepare.progress import Progress
-from flare.prepare.target import ExportedPrograms, payload_name, region_bytes
+from flare.prepare.target import BLOCK_REGIONS, ExportedPrograms, payload_name, region_bytes
 from flare.prepare.trace import trace
 
 
@@ -37,5 +37,5 @@ class CpuTarget:
             payloads=payloads,
             buffers=programs.buffers,
             operator_library=programs.operator_library,
-            ledger=region_bytes(programs.buffers),
+            ledger=region_bytes(b for b in programs.buffers if b.region not in BLOCK_REGIONS),
         )

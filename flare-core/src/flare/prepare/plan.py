@@ -6,14 +6,18 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from flare.contract import Capacities, DType, PageGeometry, RowGeometry, page_geometry, row_geometry
+from flare.contract import Capacities, DType, PageGeometry, Region, RowGeometry, page_geometry, row_geometry
 from flare.contract.schemes import CacheScheme
+from flare.device.cuda.layout import DEFAULT_SPANS
+from flare.device.sizing import default_snapshot_rows
 from flare.errors import CapacityError
 
 MAX_STOP_TOKEN_IDS = 32
 MAX_LOGIT_BIAS = 300  # the bound of the OpenAI API
 MAX_LOGPROBS = 20  # the bound of the OpenAI API
 SMALLEST_PREFILL = 16
+MOST_BLOCKS = 1 << 20
+"""Pages, and rows, that the cache keeps books of without the books becoming large themselves."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +104,7 @@ def plan_serving(
     wanted = 1 + per_request * request.concurrency  # page 0 is the null page
     snapshots = request.snapshot_rows
     if snapshots is None:
-        snapshots = _snapshot_rows(request.concurrency, wanted, page.nbytes, row.nbytes)
+        snapshots = default_snapshot_rows(request.concurrency, wanted, page.nbytes, row.nbytes)
     fixed = int(weight_bytes * weight_copies) + row.nbytes * (1 + request.concurrency + snapshots)
     least = 1 + per_request
     if request.memory is not None:
@@ -114,6 +118,12 @@ def plan_serving(
                 field="memory",
             )
         wanted = min(wanted, affordable)
+    # A bound on memory, or a count that was asked for, is a bound for whoever loads the core too.
+    bounded = request.memory is not None
+    page_range = None if bounded else _range(wanted, Region.PAGES, page.nbytes)
+    row_range = None
+    if not bounded and request.snapshot_rows is None:
+        row_range = _range(snapshots, Region.ROWS, row.nbytes)
     return ServingPlan(
         capacities=Capacities(
             concurrency=request.concurrency,
@@ -126,6 +136,8 @@ def plan_serving(
             stop_token_ids=MAX_STOP_TOKEN_IDS,
             logit_bias=MAX_LOGIT_BIAS,
             logprobs=MAX_LOGPROBS,
+            page_range=page_range,
+            snapshot_row_range=row_range,
         ),
         schemes=tuple(schemes),
         page=page,
@@ -135,11 +147,10 @@ def plan_serving(
     )
 
 
-def _snapshot_rows(concurrency: int, pages: int, page_bytes: int, row_bytes: int) -> int:
-    """Eight checkpoints per request, and more where rows are small: up to one for two pages, as long as all
-    of them take no more than a sixteenth of the pages."""
-    affordable = pages * page_bytes // (16 * max(row_bytes, 1))
-    return max(8 * concurrency, min(pages // 2, affordable))
+def _range(count: int, region: Region, block_bytes: int) -> int:
+    """Blocks that programs address: addresses cost nothing, so whoever loads the core chooses how many there
+    are."""
+    return max(count, min(DEFAULT_SPANS[region] // max(block_bytes, 1), MOST_BLOCKS))
 
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}

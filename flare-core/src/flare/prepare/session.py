@@ -170,7 +170,11 @@ class PreparationSession:
                 created=datetime.now(UTC).isoformat(timespec="seconds"),
                 retained_modules=tuple(sorted(f"{c.__module__}.{c.__qualname__}" for c in built.retained)),
                 replaced_modules=dict(built.replaced),
-                memory_ledger=dict(exported.ledger),
+                memory_ledger={
+                    **exported.ledger,
+                    "pages": plan.capacities.pages * plan.page.nbytes,
+                    "rows": plan.capacities.rows * plan.row.nbytes,
+                },
             ),
             capacities=plan.capacities,
             schemes=plan.schemes,

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from flare.contract import BufferSpec, OperatorLibrary
+from flare.contract import BufferSpec, OperatorLibrary, Region
 from flare.prepare.progress import Progress
 
 if TYPE_CHECKING:
     from flare.prepare.definition import ProgramSet
+
+
+BLOCK_REGIONS = (Region.PAGES, Region.ROWS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +22,7 @@ class ExportedPrograms:
 
     `documents` are further core tensors that programs or buffers name, `buffers` all storage including what
     the target added, `operator_library` what serving must import (None: payloads are complete), `ledger`
-    bytes by purpose.
+    bytes by purpose, without pages and rows, of which there are as many as whoever loads the core chooses.
     """
 
     format: str
@@ -54,7 +57,7 @@ def payload_name(program: str) -> str:
     return f"program/{program}"
 
 
-def region_bytes(buffers: tuple[BufferSpec, ...]) -> dict[str, int]:
+def region_bytes(buffers: Iterable[BufferSpec]) -> dict[str, int]:
     """Bytes of buffers by region."""
     totals: dict[str, int] = {}
     for buffer in buffers:

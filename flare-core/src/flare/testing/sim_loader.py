@@ -12,7 +12,7 @@ from dataclasses import asdict
 
 import msgspec
 
-from flare.device.base import Device
+from flare.device import Device, LoadOptions
 from flare.device.sim import SimDevice, SimOptions
 from flare.errors import CoreError
 from flare.testing.hash_model import HashModel
@@ -41,17 +41,18 @@ def describe(
     return json.dumps({"model": asdict(model or HashModel()), **behaviour})
 
 
-def load(description: str, threads: int | None) -> Device:
-    """The device that `description` describes. Raises CoreError when that is asked for."""
+def load(description: str, options: LoadOptions) -> Device:
+    """The device that `description` describes; `options` are for devices with memory of their own. Raises
+    CoreError when that is asked for."""
     wanted = json.loads(description)
     time.sleep(wanted["load_s"])
     if wanted["load_error"] is not None:
         raise CoreError(wanted["load_error"], field="identity")
     model = msgspec.convert(wanted["model"], HashModel)
     delay_s = wanted["delay_ms"] / 1e3
-    options = SimOptions(
+    behaviour = SimOptions(
         max_frames=wanted["max_frames"],
         delay_s=(lambda frame, program: delay_s) if delay_s else None,
         fail_at=wanted["fail_at"],
     )
-    return SimDevice(model.build(), options)
+    return SimDevice(model.build(), behaviour)

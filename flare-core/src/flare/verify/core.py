@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from flare.contract import OperatorList, PreparedContract
 from flare.corefile import CoreReader, check_references, core_digest, parse_contract
-from flare.device import Device, load_device
+from flare.device import Device, LoadOptions, load_device
 from flare.errors import CoreError, FlareError
 from flare.verify.identity import check_identity, conditions, differing
 from flare.verify.oracle import check_oracle
@@ -35,11 +35,15 @@ class Verification:
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], *, threads: int | None = None, on_check: OnCheck | None = None
+        self,
+        path: str | os.PathLike[str],
+        *,
+        options: LoadOptions | None = None,
+        on_check: OnCheck | None = None,
     ) -> None:
         self.device: Device | None = None
         self._path = os.fspath(path)
-        self._threads = threads
+        self._options = options or LoadOptions()
         self._on_check = on_check
         self._checks: list[Check] = []
 
@@ -67,7 +71,7 @@ class Verification:
         runs_here = self._try(
             "identity", lambda: check_identity(contract.identity), lambda _: _identity(contract)
         )
-        damaged = reader.verify(threads=self._threads)
+        damaged = reader.verify(threads=self._options.threads)
         nbytes = sum(spec.nbytes for spec in reader.tensors.values())
         if damaged:
             named = ", ".join(damaged[:5]) + (f" and {len(damaged) - 5} more" if len(damaged) > 5 else "")
@@ -77,9 +81,7 @@ class Verification:
         closed = self._try("references", lambda: _check_closed(contract, reader), _references)
         if not runs_here or damaged or not closed:
             return
-        self.device = self._step(
-            "load", lambda: load_device(contract, reader, threads=self._threads), _loaded
-        )
+        self.device = self._step("load", lambda: load_device(contract, reader, self._options), _loaded)
         self._add(check_oracle(self.device))
 
     def _step(self, name: str, work: Callable[[], Value], describe: Callable[[Value], str]) -> Value:
@@ -109,7 +111,7 @@ class Verification:
             self._on_check(check)
 
 
-def load_verified(path: str, threads: int | None) -> Device:
+def load_verified(path: str, options: LoadOptions) -> Device:
     """A loader for the engine process (`flare.engine.loading.VERIFYING_LOADER`).
 
     The device that it returns passed every check, the oracle on the very memory that will serve: nothing is
@@ -118,7 +120,7 @@ def load_verified(path: str, threads: int | None) -> Device:
     Raises VerificationError naming the first check that failed.
     """
     verification = Verification(
-        path, threads=threads, on_check=lambda check: print(f"flare verify: {check.line}", file=sys.stderr)
+        path, options=options, on_check=lambda check: print(f"flare verify: {check.line}", file=sys.stderr)
     )
     report = verification.run()
     try:

@@ -49,23 +49,57 @@ class Arena:
         offset = -(-self._used[region] // alignment) * alignment
         return self.place(name, region, offset, nbytes)
 
-    def place(self, name: str, region: Region, offset: int, nbytes: int) -> int:
-        """A buffer at `offset` of its region, where a contract put it; otherwise as `allocate`."""
+    def place(
+        self, name: str, region: Region, offset: int, nbytes: int, *, backed: int | None = None
+    ) -> int:
+        """A buffer at `offset` of its region, where a contract put it; otherwise as `allocate`.
+
+        With `backed`, only so many of its bytes get memory now: addresses behind them are named, not usable.
+        """
+        self._refuse_frozen(name, region, nbytes)
+        self.back(region, offset + (nbytes if backed is None else backed))
+        address = self.layout.start(region) + offset
+        self.book.add(name, address, nbytes)
+        self._used[region] = max(self._used[region], offset + nbytes)
+        return address
+
+    def back(self, region: Region, nbytes: int) -> None:
+        """Memory for the first `nbytes` bytes of a region, as far as it has none. Raises as `allocate`."""
+        self._refuse_frozen(region.value, region, nbytes)
+        have = self._backed[region]
+        missing = self._granules(nbytes) - have
+        if missing <= 0:
+            return
+        span = self.layout.range(region).nbytes
+        if have + missing > span:
+            raise CapacityError(
+                f"region {region.value} needs {have + missing} bytes, its range has {span}",
+                field=region.value,
+            )
+        address = self.layout.start(region) + have
+        handle = self._create(region, missing)
+        try:
+            self._driver.call("cuMemMap", address, missing, 0, handle, 0)
+            self._mapped.append((address, missing))
+            self._driver.call("cuMemSetAccess", address, missing, [self._access], 1)
+        finally:
+            self._driver.probe("cuMemRelease", handle)  # the mapping keeps the memory
+        self._backed[region] += missing
+
+    def freeze(self) -> None:
+        """Refuse growth from now on."""
+        self._frozen = True
+
+    def _refuse_frozen(self, name: str, region: Region, nbytes: int) -> None:
         if self._frozen:
             raise DeviceError(
                 f"buffer {name} ({nbytes} bytes of {region.value}) is wanted after the arena was frozen: "
                 "allocate it before capture",
                 field=name,
             )
-        self._back(region, offset + nbytes)
-        address = self.layout.start(region) + offset
-        self.book.add(name, address, nbytes)
-        self._used[region] = max(self._used[region], offset + nbytes)
-        return address
 
-    def freeze(self) -> None:
-        """Refuse growth from now on."""
-        self._frozen = True
+    def _granules(self, nbytes: int) -> int:
+        return -(-nbytes // self.granularity) * self.granularity
 
     def used(self, region: Region) -> int:
         """Bytes from the start of a region to the end of its last buffer."""
@@ -97,27 +131,6 @@ class Arena:
                 field="layout.base",
             )
         return address
-
-    def _back(self, region: Region, nbytes: int) -> None:
-        have = self._backed[region]
-        missing = -(-nbytes // self.granularity) * self.granularity - have
-        if missing <= 0:
-            return
-        span = self.layout.range(region).nbytes
-        if have + missing > span:
-            raise CapacityError(
-                f"region {region.value} needs {have + missing} bytes, its range has {span}",
-                field=region.value,
-            )
-        address = self.layout.start(region) + have
-        handle = self._create(region, missing)
-        try:
-            self._driver.call("cuMemMap", address, missing, 0, handle, 0)
-            self._mapped.append((address, missing))
-            self._driver.call("cuMemSetAccess", address, missing, [self._access], 1)
-        finally:
-            self._driver.probe("cuMemRelease", handle)  # the mapping keeps the memory
-        self._backed[region] += missing
 
     def _create(self, region: Region, nbytes: int) -> Any:
         try:
