@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections import Counter
 from typing import Any
 
@@ -38,14 +39,20 @@ class _Types:
 
 class FakeDriver:
     """Runs everything at once, unless `busy`. `taken` are addresses somebody else has reserved; `free` the
-    bytes left on the GPU; `fail` makes an operation fail with a CUresult."""
+    bytes left on the GPU of `total`; `fail` makes an operation fail with a CUresult."""
 
     def __init__(
-        self, *, taken: tuple[int, ...] = (), free: int = 1 << 40, capability: tuple[int, int] = (9, 0)
+        self,
+        *,
+        taken: tuple[int, ...] = (),
+        free: int = 1 << 40,
+        total: int = 1 << 40,
+        capability: tuple[int, int] = (9, 0),
     ) -> None:
         self.types: Any = _Types()
         self.resources = ResourceCalls()
-        self.taken, self.free, self.capability = taken, free, capability
+        self._lock = threading.Lock()
+        self.taken, self.free, self.total, self.capability = taken, free, total, capability
         self.version = 13000
         self.busy = False
         self.fail: dict[str, int] = {}
@@ -63,7 +70,8 @@ class FakeDriver:
         return result
 
     def probe(self, operation: str, *arguments: Any) -> tuple[int, Any]:
-        self.count[operation] += 1
+        with self._lock:
+            self.count[operation] += 1
         self.resources.note(operation)
         if operation in self.fail:
             return self.fail[operation], None
@@ -94,7 +102,7 @@ class FakeDriver:
         self.free += len(self.mapped.pop(address))
 
     def _cuMemGetInfo(self) -> list[int]:
-        return [self.free, 1 << 40]
+        return [self.free, self.total]
 
     def window(self, address: int, nbytes: int) -> memoryview:
         for start, memory in self.mapped.items():
@@ -106,6 +114,12 @@ class FakeDriver:
         block = (ctypes.c_uint8 * nbytes)()
         self._pinned[ctypes.addressof(block)] = block
         return ctypes.addressof(block)
+
+    def _cuMemHostRegister(self, address: int, nbytes: int, flags: int) -> None:
+        self._pinned[address] = None
+
+    def _cuMemHostUnregister(self, address: int) -> None:
+        del self._pinned[address]
 
     def _cuMemFreeHost(self, address: int) -> None:
         del self._pinned[address]
@@ -129,6 +143,9 @@ class FakeDriver:
 
     def _cuDeviceGetAttribute(self, name: str, device: Any) -> int:
         return self.capability[name.endswith("MINOR")]
+
+    def _cuDeviceGetPCIBusId(self, length: int, device: Any) -> bytes:
+        return b"fake:00\0\0"
 
     def _cuDriverGetVersion(self) -> int:
         return self.version

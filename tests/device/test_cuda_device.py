@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
-from cuda_fake import FakeDriver
+from cuda_fake import GRANULE, FakeDriver
 
-from flare.contract import BufferSpec, DType, Initial, PreparedContract, Region
-from flare.device import KINDS, family, load_device
+from flare.contract import BufferSpec, DType, Initial, PreparedContract, RecurrentScheme, Region, row_geometry
+from flare.device import KINDS, LoadOptions, family, load_device
 from flare.device.cuda import gpu_host
 from flare.device.cuda.address_book import Address
-from flare.device.cuda.arena import Arena
 from flare.device.cuda.cuda_device import CudaDevice
 from flare.device.cuda.graph_spec import (
     VERSION,
@@ -32,7 +30,6 @@ from flare.device.cuda.graph_spec import (
     image_tensor,
 )
 from flare.device.cuda.layout import DEFAULT_BASE, plan_layout
-from flare.device.cuda.staging import fill_buffers
 from flare.errors import CapacityError, CoreError, DeviceError
 
 # Shared with the scripts that a machine with a GPU runs.
@@ -68,9 +65,16 @@ class Source(dict[str, bytes]):
 
     load = bytes
 
-    def upload(self, requests: Iterable[tuple[str, memoryview]]) -> None:
-        for name, target in requests:
-            target[:] = self[name]
+    block_bytes = 4096
+
+    def blocks(self, name: str) -> list[tuple[int, int]]:
+        size, step = len(self[name]), self.block_bytes
+        return [(begin, min(begin + step, size)) for begin in range(0, size, step)]
+
+    def read_block(self, name: str, index: int, out: memoryview) -> memoryview:
+        begin, end = self.blocks(name)[index]
+        out[:] = self[name][begin:end]
+        return out
 
 
 def copy(source: str, target: str, nbytes: int) -> CopyNode:
@@ -161,10 +165,16 @@ def test_everything_is_counted_and_given_back() -> None:
     granule = 2 << 20
     assert device.ledger == {
         **dict.fromkeys(("weights", "pages", "upload", "completion"), granule),
-        "kernel_images": 0,
+        **dict.fromkeys(("context", "modules", "graphs"), 0),
         "pinned_host": 2 * (CHUNK * 4 + COMPLETION_BYTES),
     }
-    assert {"context", "memory", "contents", "modules", "graphs"} == set(device.load_ms)
+    spans = device.load_spans
+    assert spans.keys() == {
+        *("driver", "context", "programs", "memory", "modules", "graphs", "pages"),
+        *("contents", "waiting for contents", "total"),
+    }
+    for name, (begin, end) in spans.items():
+        assert 0 <= begin <= end <= spans["total"][1], name
     device.close()
     device.close()
     check_clean(driver)
@@ -229,7 +239,6 @@ def test_kernels_get_the_addresses_of_this_process(relocate: bool) -> None:
     address = int.from_bytes(launch.values[0], "little")
     assert address == device._book.span("pages").start + 64
     assert (device._book.span("weights/w").start == DEFAULT_BASE) != relocate
-    assert device.ledger["kernel_images"] == 5
 
 
 def test_a_graph_that_must_not_move() -> None:
@@ -274,9 +283,85 @@ def test_taken_addresses() -> None:
 
 
 def test_a_gpu_that_is_too_small() -> None:
-    driver = FakeDriver(free=5 << 20)
-    with pytest.raises(CapacityError, match=r"region upload needs 2097152 bytes more, the GPU has 1048576"):
+    driver = FakeDriver(free=70 << 20)
+    with pytest.raises(
+        CapacityError, match=r"5 pages of 8192 bytes .* there is room for 0: end other"
+    ) as error:
         load(driver)
+    assert error.value.field == "cache_tokens"
+    assert not driver.count["cuMemcpyHtoDAsync"]  # said before any weight was copied
+    check_clean(driver)
+
+
+SNAPSHOTS = (RecurrentScheme(name="memory", dtype=DType.F32, shape=(4096,)),)
+
+
+def ranged_contract() -> PreparedContract:
+    """Like `contract`, with rows, and with more pages and rows to choose from than are recorded."""
+    base = contract()
+    schemes = (*base.schemes, *SNAPSHOTS)
+    row = row_geometry(schemes)
+    capacities = base.capacities.model_copy(update={"page_range": 5000, "snapshot_row_range": 700})
+    pages = BUFFERS[1].model_copy(update={"shape": (5000, PAGE.nbytes)})
+    rows = BufferSpec(name="rows", region=Region.ROWS, dtype=DType.U8, shape=(702, row.nbytes), offset=0)
+    update = {
+        "schemes": schemes,
+        "row": row,
+        "capacities": capacities,
+        "buffers": (BUFFERS[0], pages, *BUFFERS[2:], rows),
+    }
+    return PreparedContract.model_validate(
+        base.model_dump()
+        | {
+            name: [v.model_dump() for v in value] if isinstance(value, tuple) else value.model_dump()
+            for name, value in update.items()
+        }
+    )
+
+
+def test_pages_and_rows_are_what_the_memory_has_room_for() -> None:
+    driver = FakeDriver(total=100 << 20, free=100 << 20)
+    device = CudaDevice(ranged_contract(), source(), driver=driver)
+    # 90 MiB less the driver's margin, three granules of other regions, and two of rounding.
+    room = (90 << 20) - (64 << 20) - 5 * GRANULE
+    row_bytes, capacities = device.contract.row.nbytes, device.contract.capacities
+    pages = (room - 2 * row_bytes) // PAGE.nbytes
+    wanted = max(8, min(pages // 2, pages * PAGE.nbytes // (16 * row_bytes)))
+    assert capacities.snapshot_rows == wanted
+    assert capacities.pages == (room - (2 + wanted) * row_bytes) // PAGE.nbytes
+    assert device.ledger["pages"] + device.ledger["rows"] <= room + 2 * GRANULE
+    assert device.read("pages").nbytes == capacities.pages * PAGE.nbytes
+    last = capacities.pages - 1
+    device.write_blocks(Region.PAGES, [last], np.full((1, PAGE.nbytes), 3, np.uint8))
+    assert set(device.read_blocks(Region.PAGES, [last]).ravel().tolist()) == {3}
+    device.close()
+    check_clean(driver)
+
+
+def test_chosen_numbers_of_pages_and_rows() -> None:
+    options = LoadOptions(cache_tokens=20 * CHUNK - 1, snapshot_rows=3)
+    device = CudaDevice(ranged_contract(), source(), options, driver=FakeDriver())
+    assert device.contract.capacities.pages == 21
+    assert device.contract.capacities.snapshot_rows == 3
+    assert PreparedContract.model_validate(device.contract.model_dump()) == device.contract
+    most = CudaDevice(ranged_contract(), source(), driver=FakeDriver())
+    assert (most.contract.capacities.pages, most.contract.capacities.snapshot_rows) == (5000, 156)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (LoadOptions(cache_tokens=3 * CHUNK), "cache-tokens 48 cannot hold one context of 64 tokens"),
+        (LoadOptions(cache_tokens=5000 * CHUNK), "cache-tokens 80000 exceed the 79984 that this core was"),
+        (LoadOptions(snapshot_rows=701), "snapshot-rows 701 exceed the 700 that this core was prepared for"),
+        (LoadOptions(cache_tokens=4998 * CHUNK), "4999 pages of 8192 bytes .* there is room for"),
+        (LoadOptions(gpu_memory_utilization=0.5), "there is room for 0: end other"),
+    ],
+)
+def test_choices_that_cannot_be(options: LoadOptions, message: str) -> None:
+    driver = FakeDriver(total=100 << 20, free=100 << 20)
+    with pytest.raises(CapacityError, match=message):
+        CudaDevice(ranged_contract(), source(), options, driver=driver)
     check_clean(driver)
 
 
@@ -294,34 +379,6 @@ def test_cores_for_other_devices() -> None:
     tensors["w"] = b"short"
     with pytest.raises(CoreError, match="tensor w has 5 bytes and does not fill buffer weights/w"):
         CudaDevice(contract(), tensors, driver=FakeDriver())
-
-
-@pytest.mark.parametrize("window", [64, 100, 1000, 4096, 1 << 20])
-def test_contents_pass_through_windows_of_any_size(window: int) -> None:
-    random = np.random.default_rng(window)
-    sizes = [1, 63, 64, 65, 1000, 0, 4096, 100, 100, 1]
-    driver, tensors, specs, offset = FakeDriver(), Source(), [], 0
-    arena = Arena(driver, LAYOUT)
-    for number, size in enumerate(sizes):
-        tensors[f"t{number}"] = random.integers(0, 256, size, np.uint8).tobytes()
-        specs.append(
-            BufferSpec(
-                name=f"b{number}",
-                region=Region.WEIGHTS,
-                dtype=DType.U8,
-                shape=(size,),
-                offset=offset,
-                initial=Initial.BYTES,
-                tensor=f"t{number}",
-            )
-        )
-        arena.place(f"b{number}", Region.WEIGHTS, offset, size)
-        offset += size + 7
-    fill_buffers(driver, None, tensors, specs, arena.book, window_bytes=window)
-    for number, size in enumerate(sizes):
-        got = bytes(driver.window(arena.book.span(f"b{number}").start, size))
-        assert got == tensors[f"t{number}"], number
-    assert driver.pinned == 0
 
 
 def test_serving_needs_no_torch() -> None:

@@ -22,6 +22,7 @@ import typer
 
 import flare.contract
 from flare.contract import ContractModel
+from flare.device import LoadOptions
 from flare.engine.client import EngineOptions
 from flare.engine.supervisor import RestartPolicy
 from flare.prepare import CapacityRequest
@@ -212,6 +213,7 @@ CHECKS = {
     "server settings": settings("ServerSettings", ServerSettings),
     "scheduler settings": settings("Settings of the scheduler", Settings),
     "engine options": settings("EngineOptions", EngineOptions),
+    "load options": settings("LoadOptions", LoadOptions),
     "restart policy": settings("RestartPolicy", RestartPolicy),
     "capacities": settings("CapacityRequest", CapacityRequest),
     "environment": Check(

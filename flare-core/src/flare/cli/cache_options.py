@@ -1,4 +1,4 @@
-"""Options of `flare run` about the tiers of the prefix cache."""
+"""Options of `flare run` about the sizes of the cache and its tiers."""
 
 from __future__ import annotations
 
@@ -12,6 +12,31 @@ from flare.errors import CacheError, CapacityError
 if TYPE_CHECKING:
     from flare.cache.store_options import StoreOptions
 
+CacheTokensOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Tokens that the pages of the cache hold, at least one context.",
+        show_default="CPU: a context for each request; GPU: what the memory has room for",
+    ),
+]
+SnapshotRowsOption = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        help="Rows for saved state: prefixes that the device keeps.",
+        show_default="eight for each concurrent request, more where rows are small",
+    ),
+]
+GpuMemoryUtilizationOption = Annotated[
+    float | None,
+    typer.Option(
+        min=0.01,
+        max=1.0,
+        help="Part of the GPU's memory that this process may fill with weights, programs and cache.",
+        show_default="0.9",
+    ),
+]
 HostCacheOption = Annotated[
     str | None,
     typer.Option(help="Memory for checkpoints that the device has no room for: 4G.", show_default="none"),

@@ -84,9 +84,9 @@ def _print(contract: PreparedContract, digest: str, roles: dict[str, int]) -> No
             "context": f"{capacities.context} tokens",
             "concurrency": capacities.concurrency,
             "pages": f"{capacities.pages} of {contract.page.page_tokens} tokens, "
-            f"{format_bytes(contract.page.nbytes)} each",
+            f"{format_bytes(contract.page.nbytes)} each, up to {capacities.addressable_pages}",
             "rows": f"{capacities.rows} of {format_bytes(contract.row.nbytes)} "
-            f"({capacities.snapshot_rows} for snapshots)",
+            f"({capacities.snapshot_rows} for snapshots), up to {capacities.addressable_rows}",
             "prefill": ", ".join(map(str, capacities.prefill_tokens)),
             "decode": ", ".join(map(str, capacities.decode_lanes)),
         },

@@ -10,7 +10,15 @@ import typer
 
 from flare.cli import server_options as so
 from flare.cli.app import app, reports_errors
-from flare.cli.cache_options import DiskCacheOption, DiskCacheSizeOption, HostCacheOption, store_options
+from flare.cli.cache_options import (
+    CacheTokensOption,
+    DiskCacheOption,
+    DiskCacheSizeOption,
+    GpuMemoryUtilizationOption,
+    HostCacheOption,
+    SnapshotRowsOption,
+    store_options,
+)
 from flare.errors import CoreError
 
 if TYPE_CHECKING:
@@ -36,6 +44,9 @@ def run(
     threads: Annotated[
         int | None, typer.Option(min=1, help="Compute threads of a CPU core.", show_default="all cores")
     ] = None,
+    cache_tokens: CacheTokensOption = None,
+    snapshot_rows: SnapshotRowsOption = None,
+    gpu_memory_utilization: GpuMemoryUtilizationOption = None,
     max_waiting: Annotated[
         int, typer.Option(min=1, help="Requests that may wait for admission; one more gets 503.")
     ] = 256,
@@ -76,6 +87,7 @@ def run(
     """Serve a runtime core: OpenAI-compatible HTTP on loopback unless told otherwise."""
     import asyncio
 
+    from flare.device.options import LoadOptions
     from flare.engine.client import EngineOptions
     from flare.engine.loading import DEFAULT_LOADER, VERIFYING_LOADER
     from flare.scheduler import Settings
@@ -102,7 +114,7 @@ def run(
             max_waiting=max_waiting, inter_token_ms=inter_token_ms, prefix_caching=prefix_caching
         ),
         stores=store_options(host_cache, disk_cache, disk_cache_size),
-        threads=threads,
+        load=LoadOptions(threads, cache_tokens, snapshot_rows, gpu_memory_utilization),
         loader=VERIFYING_LOADER if verify else DEFAULT_LOADER,
     )
     asyncio.run(_serve(core, name, host, port, options, settings, restart))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import builtins
 import mmap
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -44,6 +44,11 @@ class TensorStore:
         """The mapped bytes of a tensor: zero copy, read-only, *not* verified."""
         placed = self.placed(name)
         return self._bytes[self._start + placed.begin : self._start + placed.end]
+
+    def blocks(self, name: str) -> Sequence[tuple[int, int]]:
+        """Bytes [begin, end) of every checksum block of a tensor."""
+        placed = self.placed(name)
+        return [placed.block(index) for index in range(placed.blocks)]
 
     def read_block(self, name: str, index: int, out: memoryview | None = None) -> memoryview:
         """Block `index` of a tensor, verified, in `out` (at least as long) or new memory.

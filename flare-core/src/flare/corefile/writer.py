@@ -99,6 +99,15 @@ class CoreWriter:
         self._written(name)
         return self._store.load(name, out, verify=verify)
 
+    def blocks(self, name: str) -> Sequence[tuple[int, int]]:
+        """As `TensorStore.blocks`."""
+        return self._store.blocks(name)
+
+    def read_block(self, name: str, index: int, out: memoryview) -> memoryview:
+        """A block of a written tensor, as `TensorStore.read_block`."""
+        self._written(name)
+        return self._store.read_block(name, index, out)
+
     def upload(
         self,
         requests: Iterable[tuple[str, memoryview]],

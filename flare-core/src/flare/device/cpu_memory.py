@@ -24,6 +24,13 @@ class TensorSource(Protocol):
     def load(self, name: str) -> memoryview:
         """A verified copy of a tensor's bytes. Raises CoreError naming a damaged one."""
 
+    def blocks(self, name: str) -> Sequence[tuple[int, int]]:
+        """Bytes [begin, end) of the parts of a tensor that are verified each by itself."""
+
+    def read_block(self, name: str, index: int, out: memoryview) -> memoryview:
+        """Copy part `index` of a tensor into `out`, which is as long, and verify it, in any thread. Raises
+        CoreError naming a damaged one."""
+
     def upload(self, requests: Iterable[tuple[str, memoryview]]) -> None:
         """Copy and verify many tensors in parallel. Raises CoreError naming a damaged one."""
 

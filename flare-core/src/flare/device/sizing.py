@@ -12,6 +12,9 @@ from flare.contract import BufferSpec, PreparedContract, Region
 from flare.device.options import LoadOptions
 from flare.errors import CapacityError
 
+BLOCK_REGIONS = (Region.PAGES, Region.ROWS)
+
+
 class Counts(NamedTuple):
     """Pages (the null page included) and snapshot rows."""
 
@@ -37,7 +40,7 @@ def chosen_counts(contract: PreparedContract, options: LoadOptions) -> Counts:
 
 
 def least_counts(contract: PreparedContract, options: LoadOptions) -> Counts:
-    """The fewest blocks that serve, or those that `options` names. Raises CapacityError as `chosen_counts`."""
+    """The fewest blocks that serve, or those of `options`. Raises CapacityError as `chosen_counts`."""
     pages, rows = _pages(contract, options), _rows(contract, options)
     return Counts(contract.pages_per_request + 1 if pages is None else pages, rows or 0)
 
@@ -50,10 +53,11 @@ def counts_within(contract: PreparedContract, options: LoadOptions, nbytes: int)
     capacities = contract.capacities
     least = least_counts(contract, options)
     if (needed := block_bytes(contract, least)) > nbytes:
+        live = capacities.live_row(capacities.concurrency)
         raise CapacityError(
-            f"{least.pages} pages of {contract.page.nbytes} bytes ({least.pages - 1} hold a context of "
-            f"{capacities.context} tokens or what was asked for) and {capacities.live_row(capacities.concurrency)}"
-            f" rows with {least.snapshot_rows} for snapshots need {needed} bytes, there is room for "
+            f"{least.pages} pages of {contract.page.nbytes} bytes (a context of {capacities.context} tokens "
+            f"takes {contract.pages_per_request} and the null page) and {live + least.snapshot_rows} rows of "
+            f"{contract.row.nbytes} need {needed} bytes, beside weights and programs there is room for "
             f"{max(nbytes, 0)}: end other processes on this GPU, raise gpu-memory-utilization, lower "
             "cache-tokens or snapshot-rows, or prepare with a smaller context",
             field="cache_tokens",
@@ -96,7 +100,8 @@ def sized(contract: PreparedContract, counts: Counts) -> PreparedContract:
 def _shortened(buffer: BufferSpec, have: int, wanted: int) -> BufferSpec:
     if have == wanted:
         return buffer
-    assert buffer.strides is None and buffer.shape[0] == have, "blocks of one dense buffer"
+    assert buffer.strides is None, "blocks lie side by side"
+    assert buffer.shape[0] == have, "a region of blocks is one buffer"
     return buffer.model_copy(update={"shape": (wanted, *buffer.shape[1:])})
 
 
@@ -113,8 +118,8 @@ def _pages(contract: PreparedContract, options: LoadOptions) -> int | None:
         )
     if pages > most:
         raise CapacityError(
-            f"cache-tokens {options.cache_tokens} exceed the {(most - 1) * contract.page.page_tokens} that this "
-            "core was prepared for",
+            f"cache-tokens {options.cache_tokens} exceed the {(most - 1) * contract.page.page_tokens} that "
+            "this core was prepared for",
             field="cache_tokens",
         )
     return pages

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from flare.device.cpu_host import instruction_set
+from flare.device.sizing import BLOCK_REGIONS
 from flare.prepare.definition import ProgramSet
 from flare.prepare.progress import Progress
-from flare.prepare.target import BLOCK_REGIONS, ExportedPrograms, payload_name, region_bytes
+from flare.prepare.target import ExportedPrograms, payload_name, region_bytes
 from flare.prepare.trace import trace
 
 

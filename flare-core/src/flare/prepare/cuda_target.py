@@ -25,11 +25,15 @@ from flare.device.cuda.graph_spec import PAYLOAD_FORMAT, GraphSpec, encode, imag
 from flare.device.cuda.layout import plan_layout
 from flare.device.cuda.modules import ModuleRegistry
 from flare.device.cuda.torch_pool import TorchPool, buffer_tensor, capture
+from flare.device.sizing import BLOCK_REGIONS
 from flare.prepare.cuda_tensors import ArenaTensors, materialised, upload_idle
 from flare.prepare.definition import ProgramDefinition, ProgramSet
 from flare.prepare.operator_watch import OperatorWatch
 from flare.prepare.progress import Progress
 from flare.prepare.target import ExportedPrograms, payload_name
+
+_CAPTURED_BYTES = 1 << 30
+"""Memory behind pages, and behind rows, while programs are captured: they run without requests."""
 
 Tuning = Callable[[], AbstractContextManager[object]]
 
@@ -118,11 +122,12 @@ class _CaptureRig:
         self.tensors = ArenaTensors(arena)
 
     def place(self, buffers: tuple[BufferSpec, ...]) -> None:
-        """Memory for every buffer, zero: what states begin with."""
+        """Memory for every buffer, zero: what states begin with. Pages and rows get a part of theirs."""
         for buffer in buffers:
-            start = self.arena.place(buffer.name, buffer.region, buffer.offset, buffer.nbytes)
-            if buffer.nbytes:
-                self.driver.call("cuMemsetD8Async", start, 0, buffer.nbytes, 0)
+            backed = min(buffer.nbytes, _CAPTURED_BYTES) if buffer.region in BLOCK_REGIONS else buffer.nbytes
+            start = self.arena.place(buffer.name, buffer.region, buffer.offset, buffer.nbytes, backed=backed)
+            if backed:
+                self.driver.call("cuMemsetD8Async", start, 0, backed, 0)
         torch.cuda.synchronize()
 
     def capture(
@@ -215,7 +220,7 @@ def _exported(
     digests = sorted(set().union(*(spec.images for spec in graphs.values())))
     documents = {image_tensor(digest): rig.images.images[digest] for digest in digests}
     ledger = {
-        **rig.arena.ledger,
+        **{name: nbytes for name, nbytes in rig.arena.ledger.items() if name not in BLOCK_REGIONS},
         "kernel_images": sum(len(image) for image in documents.values()),
         # What the GPU held before the arena: this context, and whatever else runs there.
         "context": in_use,

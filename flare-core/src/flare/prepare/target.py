@@ -6,14 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from flare.contract import BufferSpec, OperatorLibrary, Region
+from flare.contract import BufferSpec, OperatorLibrary
 from flare.prepare.progress import Progress
 
 if TYPE_CHECKING:
     from flare.prepare.definition import ProgramSet
-
-
-BLOCK_REGIONS = (Region.PAGES, Region.ROWS)
 
 
 @dataclass(frozen=True, kw_only=True)

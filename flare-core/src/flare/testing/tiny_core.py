@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from flare.contract import DType, ProgramKind, ValueSource
+from flare.device import LoadOptions
 from flare.device.direct import DirectRunner
 from flare.engine.loading import load_core
 from flare.prepare import CapacityRequest, Progress
@@ -63,7 +64,7 @@ def round_trip(
         )
         PreparationSession(recipe, request, Progress()).prepare(opened, destination)
     with blaming("core"):
-        device = load_core(str(destination), None)
+        device = load_core(str(destination), LoadOptions())
     try:
         frontend = recipe.frontend.assets(opened, recipe.loader.config(opened), recipe.sampling)
         tokenizer = frontend.assets[frontend.frontend.tokenizer_asset]

@@ -49,9 +49,7 @@ class Arena:
         offset = -(-self._used[region] // alignment) * alignment
         return self.place(name, region, offset, nbytes)
 
-    def place(
-        self, name: str, region: Region, offset: int, nbytes: int, *, backed: int | None = None
-    ) -> int:
+    def place(self, name: str, region: Region, offset: int, nbytes: int, *, backed: int | None = None) -> int:
         """A buffer at `offset` of its region, where a contract put it; otherwise as `allocate`.
 
         With `backed`, only so many of its bytes get memory now: addresses behind them are named, not usable.

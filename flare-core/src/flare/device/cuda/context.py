@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from flare.device.cuda.driver import Driver
+from flare.device.cuda.nvml import GpuUsage
 
 # CUdevice_attribute
+_BUS_ID_CHARACTERS = 64
 _MAJOR, _MINOR = "COMPUTE_CAPABILITY_MAJOR", "COMPUTE_CAPABILITY_MINOR"
 
 
@@ -14,15 +16,22 @@ class Context:
     """Retains the primary context of GPU `ordinal` and makes it current in this thread.
 
     `architecture` is like `sm_90`; `driver_version` is the newest CUDA of the driver, 13010 for 13.1.
+    `nbytes` is what the context takes of the GPU's memory; where nobody can tell, what all contexts take.
     """
 
     def __init__(self, driver: Driver, ordinal: int = 0) -> None:
         self._driver = driver
         self.ordinal = ordinal
         self.device: Any = driver.call("cuDeviceGet", ordinal)
-        self.handle: Any = driver.call("cuDevicePrimaryCtxRetain", self.device)
-        self._held = True
-        self.make_current()
+        bus = driver.call("cuDeviceGetPCIBusId", _BUS_ID_CHARACTERS, self.device).split(b"\0")[0].decode()
+        with GpuUsage(bus) as usage:
+            before = usage.used_bytes()
+            self.handle: Any = driver.call("cuDevicePrimaryCtxRetain", self.device)
+            self._held = True
+            self.make_current()
+            after = usage.used_bytes()
+        free, total = self.memory
+        self.nbytes = total - free if before is None or after is None else after - before
         self.architecture = f"sm_{self._attribute(_MAJOR)}{self._attribute(_MINOR)}"
         self.driver_version = int(driver.call("cuDriverGetVersion"))
         self.name: str = driver.call("cuDeviceGetName", 128, self.device).split(b"\0")[0].decode()

@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flare.contract import PreparedContract, Program, Region
+from flare.contract import Initial, PreparedContract, Program, Region
 from flare.device.base import Bytes
 from flare.device.cuda.arena import Arena
 from flare.device.cuda.block_copies import BlockCopies
+from flare.device.cuda.budget import MemoryBudget
+from flare.device.cuda.contents import ContentUpload
 from flare.device.cuda.context import Context
 from flare.device.cuda.driver import CudaDriver, Driver
 from flare.device.cuda.frames import CudaFrame, FrameSlot
 from flare.device.cuda.graph_load import LoadedGraph, check_machine, load_graph
 from flare.device.cuda.graph_spec import PAYLOAD_FORMAT, GraphSpec, decode, image_tensor
 from flare.device.cuda.images import KernelImages
-from flare.device.cuda.staging import fill_buffers
+from flare.device.cuda.load_times import LoadTimes
+from flare.device.options import LoadOptions
+from flare.device.sizing import BLOCK_REGIONS, least_counts, sized
 from flare.device.tables import host_tables
 from flare.errors import CoreError
 
 if TYPE_CHECKING:
     from flare.device.cpu_memory import TensorSource
-
-Result = TypeVar("Result")
 
 _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
 
@@ -34,11 +36,12 @@ _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
 class CudaDevice:
     """A core loaded onto GPU `ordinal`, at its recorded addresses or, with `relocate`, at any.
 
-    `ledger` counts physical bytes by region, `kernel_images`, and `pinned_host` for host memory;
-    `load_ms` says how long each part of loading took. Used from one thread at a time, but for blocks.
+    `ledger` counts the GPU's memory by region, `context`, `modules` and `graphs`, and `pinned_host` for host
+    memory; `load_spans` says when each part of loading ran: begin and end in milliseconds, overlapping where
+    parts ran side by side. Used from one thread at a time, but for blocks.
 
     Raises CoreError for a core that is not for this device, DeviceError for another GPU, an old driver or
-    taken addresses, CapacityError when the GPU is too small; each says what to do.
+    taken addresses, CapacityError when the GPU is too small or `options` do not fit; each says what to do.
     """
 
     max_frames = 2
@@ -47,6 +50,7 @@ class CudaDevice:
         self,
         contract: PreparedContract,
         source: TensorSource,
+        options: LoadOptions | None = None,
         *,
         ordinal: int = 0,
         relocate: bool = False,
@@ -54,55 +58,116 @@ class CudaDevice:
     ) -> None:
         if contract.identity.world_size != 1:
             raise CoreError("this device runs one rank", field="identity.world_size")
+        options = options or LoadOptions()
+        least_counts(contract, options)  # what can never be is said at once
         self.contract = contract
-        self.load_ms: dict[str, float] = {}
         self.tables = host_tables(contract, source.bytes)
+        self._times = LoadTimes()
         self._cleanup = ExitStack()
         with ExitStack() as undo:
             undo.callback(self._cleanup.close)
-            self._load(source, ordinal, relocate, driver or self._timed("driver", CudaDriver))
+            with self._times.part("total"):
+                self._load(source, options, ordinal, relocate, driver)
             undo.pop_all()
+        self._driver.resources.settle()
 
-    def _load(self, source: TensorSource, ordinal: int, relocate: bool, driver: Driver) -> None:
-        programs = self.contract.programs
-        specs = {program.name: _read_payload(program, source) for program in programs}
-        if len({spec.layout for spec in specs.values()}) != 1:
-            raise CoreError("programs were captured in different arenas", field="programs")
-        self._driver = driver
-        self._context = self._timed("context", lambda: Context(driver, ordinal))
-        self._cleanup.callback(self._context.close)
-        for spec in specs.values():
-            check_machine(spec, self._context)
-        layout = next(iter(specs.values())).layout
-        arena = Arena(driver, layout, ordinal=ordinal, anywhere=relocate)
-        self._cleanup.callback(arena.close)
-        self._buffers = {buffer.name: buffer for buffer in self.contract.buffers if buffer.rank == 0}
-        self._timed("memory", lambda: self._place(arena))
-        self._book = arena.book
-        self._stream = driver.call("cuStreamCreate", _NON_BLOCKING)
-        self._cleanup.callback(driver.probe, "cuStreamDestroy", self._stream)
-        self._timed(
-            "contents",
-            lambda: fill_buffers(driver, self._stream, source, [*self._buffers.values()], arena.book),
-        )
-        images = KernelImages(driver, self._context)
-        self._cleanup.callback(images.close)
-        self._timed("modules", lambda: _load_images(images, specs, source))
-        self._programs: dict[str, tuple[Program, LoadedGraph]] = {}
-        self._timed("graphs", lambda: self._build(specs, images))
-        self._upload_address = self._first_address(Region.UPLOAD)
-        self._completion_address = self._first_address(Region.COMPLETION)
-        self._slots = [self._slot() for _ in range(self.max_frames)]
-        self._flying: list[CudaFrame] = []
-        self._copies = BlockCopies(driver, self._context, self.contract, arena.book)
-        self._cleanup.callback(self._copies.close)
-        self._cleanup.callback(driver.probe, "cuStreamSynchronize", self._stream)
+    def _load(
+        self, source: TensorSource, options: LoadOptions, ordinal: int, relocate: bool, driver: Driver | None
+    ) -> None:
+        buffers = [buffer for buffer in self.contract.buffers if buffer.rank == 0]
+        with self._times.part("contents"), closing(ContentUpload(source, buffers)) as contents:
+            with ThreadPoolExecutor(1, thread_name_prefix="gpu") as opener:
+                opening = opener.submit(self._open, driver, ordinal)
+                with self._times.part("programs"):
+                    specs = {p.name: _read_payload(p, source) for p in self.contract.programs}
+                opening.result()
+            self._context.make_current()
+            images = {digest: image_tensor(digest) for spec in specs.values() for digest in spec.images}
+            with self._times.part("memory"):
+                arena = self._reserve(specs, ordinal, relocate)
+                budget = MemoryBudget(self._context, self.contract, options, arena.granularity)
+                code = sum(len(source.bytes(tensor)) for tensor in images.values())
+                budget.counts(budget.needed(buffers) + code)  # what does not fit is said before weights come
+                for buffer in buffers:
+                    backed = 0 if buffer.region in BLOCK_REGIONS else buffer.nbytes
+                    arena.place(buffer.name, buffer.region, buffer.offset, buffer.nbytes, backed=backed)
+            self._book = arena.book
+            contents.open(self._driver, self._context, self._stream, arena.book)
+            kernel_bytes = self._load_kernels(specs, images, source)
+            with self._times.part("pages"):
+                self.contract = sized(self.contract, budget.counts())
+                self._buffers = {b.name: b for b in self.contract.buffers if b.rank == 0}
+                self._back(arena)
+            self._upload_address = self._first_address(Region.UPLOAD)
+            self._completion_address = self._first_address(Region.COMPLETION)
+            self._slots = [self._slot() for _ in range(self.max_frames)]
+            self._flying: list[CudaFrame] = []
+            self._copies = BlockCopies(self._driver, self._context, self.contract, arena.book)
+            self._cleanup.callback(self._copies.close)
+            self._cleanup.callback(self._driver.probe, "cuStreamSynchronize", self._stream)
+            with self._times.part("waiting for contents"):
+                contents.wait()
         self.ledger = {
             **arena.ledger,
-            "kernel_images": images.nbytes,
+            "context": self._context.nbytes,
+            **kernel_bytes,
             "pinned_host": sum(slot.nbytes for slot in self._slots),
         }
-        driver.resources.settle()
+
+    def _open(self, driver: Driver | None, ordinal: int) -> None:
+        """Driver and context, while others read the core."""
+        with self._times.part("driver"):
+            self._driver: Driver = driver or CudaDriver()
+        with self._times.part("context"):
+            self._context = Context(self._driver, ordinal)
+        self._cleanup.callback(self._context.close)
+
+    def _reserve(self, specs: dict[str, GraphSpec], ordinal: int, relocate: bool) -> Arena:
+        layouts = {spec.layout for spec in specs.values()}
+        if len(layouts) != 1:
+            raise CoreError("programs were captured in different arenas", field="programs")
+        for spec in specs.values():
+            check_machine(spec, self._context)
+        arena = Arena(self._driver, layouts.pop(), ordinal=ordinal, anywhere=relocate)
+        self._cleanup.callback(arena.close)
+        self._stream = self._driver.call("cuStreamCreate", _NON_BLOCKING)
+        self._cleanup.callback(self._driver.probe, "cuStreamDestroy", self._stream)
+        return arena
+
+    def _load_kernels(
+        self, specs: dict[str, GraphSpec], images: dict[str, str], source: TensorSource
+    ) -> dict[str, int]:
+        """Kernels and graphs; returns what they take of the GPU's memory."""
+        free = [self._context.memory[0]]
+        kernels = KernelImages(self._driver, self._context)
+        self._cleanup.callback(kernels.close)
+        with self._times.part("modules"):
+            for digest, tensor in sorted(images.items()):
+                kernels.load(digest, bytes(source.load(tensor)))
+        free.append(self._context.memory[0])
+        self._programs: dict[str, tuple[Program, LoadedGraph]] = {}
+        with self._times.part("graphs"):
+            for program in self.contract.programs:
+                spec = specs[program.name]
+                graph = load_graph(self._driver, self._context, spec, self._book, kernels, self._stream)
+                self._cleanup.callback(graph.close)
+                self._programs[program.name] = program, graph
+        free.append(self._context.memory[0])
+        return {"modules": free[0] - free[1], "graphs": free[1] - free[2]}
+
+    def _back(self, arena: Arena) -> None:
+        """Memory for pages and rows, and zeros where a buffer begins with them."""
+        for buffer in self._buffers.values():
+            arena.back(buffer.region, buffer.offset + buffer.nbytes)
+            if buffer.initial is Initial.ZERO and buffer.nbytes:
+                start = arena.book.span(buffer.name).start
+                self._driver.call("cuMemsetD8Async", start, 0, buffer.nbytes, self._stream)
+        arena.freeze()
+
+    @property
+    def load_spans(self) -> dict[str, tuple[float, float]]:
+        """Parts of loading: when each began and ended, in milliseconds since loading began."""
+        return self._times.spans
 
     def submit(self, program: str, upload: Bytes) -> CudaFrame:
         """See `flare.device.base.Device`. Submitting beyond `max_frames` is a bug of the caller."""
@@ -152,19 +217,6 @@ class CudaDevice:
         """See `flare.device.base.Device`."""
         self._cleanup.close()
 
-    def _place(self, arena: Arena) -> None:
-        for buffer in self._buffers.values():
-            arena.place(buffer.name, buffer.region, buffer.offset, buffer.nbytes)
-        arena.freeze()
-
-    def _build(self, specs: dict[str, GraphSpec], images: KernelImages) -> None:
-        for program in self.contract.programs:
-            spec = specs[program.name]
-            graph = load_graph(self._driver, self._context, spec, self._book, images, self._stream)
-            self._cleanup.callback(graph.close)
-            self._programs[program.name] = program, graph
-        self._driver.call("cuStreamSynchronize", self._stream)
-
     def _slot(self) -> FrameSlot:
         upload = max((program.upload_bytes for program in self.contract.programs), default=0)
         completion = max((program.completion_bytes for program in self.contract.programs), default=0)
@@ -177,17 +229,6 @@ class CudaDevice:
         if len(names) != 1:
             raise CoreError(f"{len(names)} {region.value} buffers, expected one", field="buffers")
         return self._book.span(names[0]).start
-
-    def _timed(self, part: str, work: Callable[[], Result]) -> Result:
-        began = time.perf_counter()
-        result = work()
-        self.load_ms[part] = 1000 * (time.perf_counter() - began)
-        return result
-
-
-def _load_images(images: KernelImages, specs: dict[str, GraphSpec], source: TensorSource) -> None:
-    for digest in sorted({digest for spec in specs.values() for digest in spec.images}):
-        images.load(digest, bytes(source.load(image_tensor(digest))))
 
 
 def _read_payload(program: Program, source: TensorSource) -> GraphSpec:
