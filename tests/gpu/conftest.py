@@ -59,7 +59,7 @@ def replays(small_core: Path, captured: dict[str, Any]) -> dict[str, dict[str, A
     found = {"recorded": json.loads(run("small_replay.py", str(small_core)))}
     found["relocated"] = json.loads(run("small_replay.py", str(small_core), "relocate"))
     if report := os.environ.get("FLARE_GPU_REPORT"):
-        kept = ("machine", "load_ms", "ready_ms", "launch_us", "submit_us", "elapsed_us", "ledger")
+        kept = ("machine", "load_spans", "ready_ms", "launch_us", "submit_us", "elapsed_us", "ledger")
         document = {
             name: {key: result[key] for key in kept} | {"inputs": len(result["completions"]) - 1}
             for name, result in found.items()

@@ -92,7 +92,7 @@ def main(directory: Path, relocate: bool) -> None:
         result |= {
             "base": device._book.spans[0].start,
             "launch_us": launch_us(device),
-            "load_ms": {part: round(ms, 3) for part, ms in device.load_ms.items()},
+            "load_spans": device.load_spans,
             "ready_ms": ready_ms,
             "ledger": device.ledger,
             "torch": "torch" in sys.modules,

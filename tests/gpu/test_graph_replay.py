@@ -43,7 +43,8 @@ def test_where_it_ran(captured: dict[str, Any], replays: dict[str, Any]) -> None
 def test_the_ledger(replays: dict[str, Any], where: str) -> None:
     ledger = replays[where]["ledger"]
     assert {"weights", "request_state", "pages", "upload", "completion", "graph_pool"} <= set(ledger)
-    assert ledger["kernel_images"] > 0
+    assert ledger["context"] > 0
+    assert {"modules", "graphs"} <= set(ledger)
     assert ledger["pinned_host"] == 2 * (16 * 4 + 16 * 256 * 4)
 
 
