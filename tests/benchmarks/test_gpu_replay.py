@@ -16,7 +16,7 @@ from flare.bench.errors import BenchmarkError
 from flare.bench.recorder import Recorder
 from flare.bench.result import Figure
 from flare.corefile import CoreReader, read_contract
-from flare.device import load_device
+from flare.device import LoadOptions, load_device
 
 
 class AsGpu:
@@ -68,7 +68,7 @@ def device(tiny_core: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AsGpu]:
     monkeypatch.setattr(replay, "PROMPT", 20)
     monkeypatch.setattr(replay, "STEPS", 12)
     with CoreReader(tiny_core) as reader:
-        loaded = load_device(read_contract(reader), reader, threads=1)
+        loaded = load_device(read_contract(reader), reader, LoadOptions(threads=1))
     monkeypatch.setattr(replay, "_prompt", lambda tokens: [3 + n % 200 for n in range(tokens)])
     yield AsGpu(loaded)
     loaded.close()

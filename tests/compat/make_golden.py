@@ -21,7 +21,7 @@ import flare.contract
 from flare import __version__
 from flare.contract import ContractModel, DType, PreparedContract
 from flare.corefile import CoreReader, CoreWriter, Role, TensorSpec, read_contract
-from flare.device import load_device
+from flare.device import LoadOptions, load_device
 from flare.engine.loading import load_core
 from flare.engine.loop import Engine
 from flare.engine.messages import Event, Sampling, Submit, Tokens
@@ -85,7 +85,7 @@ def answer(core: Path, length: int, seed: int) -> dict[str, Any]:
         temperature=defaults.temperature, top_p=defaults.top_p, top_k=defaults.top_k, seed=seed
     )
     events: list[Event] = []
-    engine = Engine(load_core(str(core), 1), events.append)
+    engine = Engine(load_core(str(core), LoadOptions(threads=1)), events.append)
     engine.submit(
         Submit(request_id="r", prompt=prompt, sampling=sampling, max_tokens=TOKENS, logprobs=wanted)
     )

@@ -10,6 +10,7 @@ import openai
 import pytest
 from flare_run import FlareRun
 
+from flare.device import LoadOptions
 from flare.engine.loading import load_core
 from flare.engine.loop import Engine
 from flare.engine.messages import Event, Finished, Sampling, Submit, TokenLogprobs, Tokens
@@ -76,7 +77,7 @@ class Service:
 
     def __init__(self, core: Path) -> None:
         self.events: list[Event] = []
-        self.engine = Engine(load_core(str(core), None), self.events.append)
+        self.engine = Engine(load_core(str(core), LoadOptions()), self.events.append)
         self.engine.scheduler.costs.observe = lambda name, elapsed_us: None  # type: ignore[method-assign]
 
     def logprobs(self, prompt: list[int], salt: str, endpoints: tuple[int, ...] = ()) -> TokenLogprobs:

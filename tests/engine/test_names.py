@@ -17,6 +17,7 @@ from sealed_provenance import Sealed
 
 from flare.contract import PreparedContract
 from flare.corefile import CoreReader, CoreWriter, Role, TensorSpec, read_contract
+from flare.device import LoadOptions
 from flare.device.base import Bytes, Device, Frame
 from flare.engine.loading import load_core
 from flare.engine.loop import Engine
@@ -175,9 +176,10 @@ def test_other_names_give_the_same_trace(core: str, request: pytest.FixtureReque
     assert submissions(assets, "\N{SNOWMAN} another") == submits
 
     first, other = (
-        serve(device, device.contract, submits) for device in (load_core(str(p), 1) for p in (path, renamed))
+        serve(device, device.contract, submits)
+        for device in (load_core(str(p), LoadOptions(threads=1)) for p in (path, renamed))
     )
-    device = load_core(str(path), 1)
+    device = load_core(str(path), LoadOptions(threads=1))
     sealed = serve(
         device, device.contract.model_copy(update={"provenance": Sealed.model_construct()}), submits
     )
@@ -194,7 +196,7 @@ def test_a_scheduler_that_looked_would_be_seen(sim_core: Path, monkeypatch: pyte
     from flare.scheduler import scheduler as module
 
     submits = submissions(tiny_assets(), "name")
-    device = load_core(str(sim_core), 1)
+    device = load_core(str(sim_core), LoadOptions(threads=1))
     want = serve(device, device.contract, submits)
     init: Callable[..., None] = module.Scheduler.__init__
 
@@ -205,9 +207,9 @@ def test_a_scheduler_that_looked_would_be_seen(sim_core: Path, monkeypatch: pyte
             self._steps._inter_token_ms = 1e-3
 
     monkeypatch.setattr(module.Scheduler, "__init__", curious)
-    device = load_core(str(sim_core), 1)
+    device = load_core(str(sim_core), LoadOptions(threads=1))
     assert serve(device, device.contract, submits) != want
-    device = load_core(str(sim_core), 1)
+    device = load_core(str(sim_core), LoadOptions(threads=1))
     contract = device.contract.model_copy(update={"provenance": Sealed.model_construct()})
     with pytest.raises(AssertionError, match=r"read provenance\.model"):
         serve(device, contract, submits)

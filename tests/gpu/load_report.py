@@ -1,8 +1,8 @@
 """Loads a core for this GPU and says what that took: time by part, host memory, GPU memory.
 
 usage: load_report.py CORE [OPTIONS]    OPTIONS are LoadOptions as JSON; prints JSON
-The GPU's memory is read through nvidia-smi, before this process touches the GPU and after programs ran; nobody
-else may use it meanwhile.
+The memory of the GPU is read through nvidia-smi, before this process touches it and after programs ran;
+nobody else may use it meanwhile.
 """
 
 from __future__ import annotations

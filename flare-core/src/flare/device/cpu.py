@@ -19,9 +19,9 @@ from flare.device.blocks import block_view
 from flare.device.cpu_memory import CpuMemory, TensorSource
 from flare.device.cpu_operators import OperatorTable, load_library
 from flare.device.cpu_program import CpuProgram
-from flare.device.tables import host_tables
 from flare.device.options import LoadOptions
 from flare.device.sizing import chosen_counts, sized
+from flare.device.tables import host_tables
 from flare.errors import CoreError, DeviceError
 
 

@@ -169,6 +169,11 @@ class CudaDevice:
         """Parts of loading: when each began and ended, in milliseconds since loading began."""
         return self._times.spans
 
+    @property
+    def load_ms(self) -> dict[str, float]:
+        """How long each part of loading took, beside whatever ran at the same time."""
+        return {part: end - begin for part, (begin, end) in self._times.spans.items()}
+
     def submit(self, program: str, upload: Bytes) -> CudaFrame:
         """See `flare.device.base.Device`. Submitting beyond `max_frames` is a bug of the caller."""
         spec, graph = self._programs[program]
