@@ -59,6 +59,7 @@ class FakeDriver:
         self.count: Counter[str] = Counter()
         self.mapped: dict[int, bytearray] = {}
         self.kernels: list[Any] = []
+        self.edges: list[tuple[Any, ...]] = []
         self._handles = iter(range(1000, 1 << 30))
         self._pinned: dict[int, Any] = {}
         self._graphs: dict[int, list[Any]] = {}
@@ -185,6 +186,9 @@ class FakeDriver:
     def _cuGraphAddMemsetNode(self, graph: int, before: Any, count: int, fill: Any, context: Any) -> Any:
         self._graphs[graph].append(fill)
         return fill
+
+    def _cuGraphAddDependencies(self, *call: Any) -> None:
+        self.edges.append(call)
 
     def _cuGraphInstantiate(self, graph: int, flags: int) -> list[Any]:
         return self._graphs[graph]

@@ -19,6 +19,7 @@ from flare.device.cuda.cuda_device import CudaDevice
 from flare.device.cuda.graph_spec import (
     VERSION,
     CopyNode,
+    Edge,
     FillNode,
     GraphSpec,
     KernelNode,
@@ -239,6 +240,23 @@ def test_kernels_get_the_addresses_of_this_process(relocate: bool) -> None:
     address = int.from_bytes(launch.values[0], "little")
     assert address == device._book.span("pages").start + 64
     assert (device._book.span("weights/w").start == DEFAULT_BASE) != relocate
+
+
+def test_edges_of_one_kind_share_a_call() -> None:
+    """A call gives all its edges the data of the first."""
+    driver = FakeDriver()
+    fills = [FillNode(Address("pages", 0), number, 1, 16, 1, 0) for number in range(4)]
+    edges = (Edge(0, 1, 1, 0, True), Edge(1, 2), Edge(2, 3, 1, 0, True), Edge(0, 3))
+    load(driver, GRAPHS | {"start": msgspec.structs.replace(graph(*fills), edges=edges)})
+    made = {
+        Edge(before.value, after.value, data.from_port, data.to_port, bool(data.type))
+        for _, *call, count in driver.edges
+        for before, after, data in zip(*call, strict=True)
+        if count == len(call[0])
+    }
+    assert made == set(edges)
+    kinds = [{(d.from_port, d.to_port, d.type) for d in call[3]} for call in driver.edges]
+    assert kinds == [{(1, 0, 1)}, {(0, 0, 0)}]
 
 
 def test_a_graph_that_must_not_move() -> None:

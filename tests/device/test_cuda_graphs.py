@@ -190,6 +190,11 @@ def test_captures_of_different_programs(change: dict[str, Any]) -> None:
     other = msgspec.structs.replace(second, nodes=(msgspec.structs.replace(node, **change),))
     with pytest.raises(GraphExportError, match=f"{next(iter(change))} differs between two captures"):
         confirm_relocation(first, other)
+    with pytest.raises(GraphExportError, match="or other dependencies"):
+        confirm_relocation(
+            msgspec.structs.replace(first, edges=(Edge(0, 0),)),
+            msgspec.structs.replace(second, edges=(Edge(0, 0, 1, 0, True),)),
+        )
     with pytest.raises(GraphExportError, match="1 and 0 nodes"):
         confirm_relocation(first, msgspec.structs.replace(second, nodes=()))
 

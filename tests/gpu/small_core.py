@@ -20,6 +20,7 @@ import triton
 import triton.language as tl
 from small_contract import CHUNK, PAGE, PAGES, TOKENS, WIDTH, small_contract
 from small_steps import steps
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from flare.contract import BufferSpec, DType, Initial, Region
 from flare.corefile import CoreWriter, Role, TensorSpec
@@ -55,6 +56,20 @@ def mix_rows(source, target, steps, WIDTH: tl.constexpr, FACTOR: tl.constexpr):
     count = tl.load(steps)
     value = tl.load(source + row * WIDTH + columns).to(tl.float32)
     tl.store(target + row * WIDTH + columns, value * FACTOR + (count % 7))
+
+
+@triton.jit
+def shift_rows(source, target, WIDTH: tl.constexpr, EARLY: tl.constexpr):
+    """Begins before its predecessor has ended, and lets its successor do so: at once, or behind its work."""
+    row = tl.program_id(0)
+    columns = tl.arange(0, WIDTH)
+    if EARLY:
+        gdc_launch_dependents()
+    gdc_wait()
+    value = tl.load(source + row * WIDTH + (columns + 1) % WIDTH)
+    tl.store(target + row * WIDTH + columns, value)
+    if not EARLY:
+        gdc_launch_dependents()
 
 
 @triton.jit
@@ -115,6 +130,9 @@ class Rig:
         z = torch.empty_like(y)
         mix_rows[(tokens,)](y, z, count, WIDTH=WIDTH, FACTOR=2)
         mix_rows[(tokens,)](z, y, count, WIDTH=WIDTH, FACTOR=3)
+        for number in range(4):
+            y, z = z, y
+            shift_rows[(tokens,)](z, y, WIDTH=WIDTH, EARLY=number % 2 == 0, launch_pdl=True)
         append_rows[(tokens,)](y, t["pages"].view(torch.bfloat16), count, WIDTH=WIDTH, ROWS=PAGES * CHUNK)
         history = t["pages"].view(torch.bfloat16).view(-1, WIDTH).float().sum(0)
         work += y + history

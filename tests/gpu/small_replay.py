@@ -20,9 +20,34 @@ from small_steps import steps
 from flare.contract import Initial
 from flare.corefile import CoreReader, read_contract
 from flare.device.cuda.cuda_device import CudaDevice
+from flare.device.cuda.driver import CudaDriver
+from flare.device.cuda.graph_spec import Edge, decode
 from flare.errors import DeviceError
 
 LAUNCHES = 200
+
+
+class WatchedDriver(CudaDriver):
+    """Reads the edges of every graph before it is instantiated: node numbers, ports and kind."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.edges: list[set[Edge]] = []
+
+    def call(self, operation: str, *arguments: Any) -> Any:
+        if operation == "cuGraphInstantiate":
+            self.edges.append(self._edges(arguments[0]))
+        return super().call(operation, *arguments)
+
+    def _edges(self, graph: Any) -> set[Edge]:
+        nodes, _ = self.call("cuGraphGetNodes", graph, self.call("cuGraphGetNodes", graph, 0)[1])
+        numbers = {int(node): number for number, node in enumerate(nodes)}
+        *_, count = self.call("cuGraphGetEdges", graph, 0)
+        before, after, data, _ = self.call("cuGraphGetEdges", graph, count) if count else ((), (), (), 0)
+        return {
+            Edge(numbers[int(a)], numbers[int(b)], d.from_port, d.to_port, bool(int(d.type)))
+            for a, b, d in zip(before, after, data, strict=True)
+        }
 
 
 def digest(data: Any) -> str:
@@ -83,13 +108,17 @@ def main(directory: Path, relocate: bool) -> None:
     began = time.perf_counter()
     with CoreReader(directory / "core.core.safetensors") as reader:
         contract = read_contract(reader)
-        device = CudaDevice(contract, reader, relocate=relocate)
+        driver = WatchedDriver()
+        device = CudaDevice(contract, reader, relocate=relocate, driver=driver)
         ready_ms = 1e3 * (time.perf_counter() - began)
         for buffer in contract.buffers:
             if buffer.initial is Initial.UNDEFINED:
                 device.write(buffer.name, np.full(buffer.nbytes, 0xA5, np.uint8))
         result = replay(device)
+        specs = [decode(reader.load(p.payloads[0].tensor), p.name) for p in contract.programs]
         result |= {
+            "edges": [made == set(spec.edges) for made, spec in zip(driver.edges, specs, strict=True)],
+            "growth": device.growth,
             "base": device._book.spans[0].start,
             "launch_us": launch_us(device),
             "load_spans": device.load_spans,

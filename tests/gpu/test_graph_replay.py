@@ -21,6 +21,7 @@ def test_what_was_captured(captured: dict[str, Any]) -> None:
     assert prefill["same_name_images"] == 2  # two specialisations of one kernel, told apart
     assert any("triton_" in name for name in prefill["functions"])  # compiled by torch
     assert prefill["images"] > 4
+    assert 0 < prefill["programmatic_edges"] < prefill["edges"]  # both kinds in one graph
 
 
 @WHERE
@@ -30,6 +31,8 @@ def test_the_same_bits(captured: dict[str, Any], replays: dict[str, Any], where:
     assert found["completions"] == captured["completions"]
     assert found["state"] == captured["state"]
     assert not found["torch"]
+    assert found["edges"] == [True] * len(captured["graphs"])
+    assert found["growth"] == 0
     assert found["least_elapsed_us"] > 0
 
 

@@ -27,7 +27,7 @@ def confirm_relocation(spec: GraphSpec, other: GraphSpec) -> GraphSpec:
     addresses in another form. Such a graph runs at its recorded base only.
     """
     assert spec.layout.base != other.layout.base, "two captures at one base show nothing"
-    if len(spec.nodes) != len(other.nodes) or _shape(spec) != _shape(other):
+    if len(spec.nodes) != len(other.nodes) or set(spec.edges) != set(other.edges):
         raise GraphExportError(
             f"two captures differ: {len(spec.nodes)} and {len(other.nodes)} nodes, or other dependencies"
         )
@@ -37,10 +37,6 @@ def confirm_relocation(spec: GraphSpec, other: GraphSpec) -> GraphSpec:
         for number, (a, b) in enumerate(zip(spec.nodes, other.nodes, strict=True))
     )
     return msgspec.structs.replace(spec, nodes=nodes, relocatable=True)
-
-
-def _shape(spec: GraphSpec) -> set[tuple[int, int]]:
-    return {(edge.before, edge.after) for edge in spec.edges}
 
 
 def _confirmed(number: int, node: Node, other: Node, scaled: _Scaled) -> Node:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 from flare.device.cuda.address_book import AddressBook
@@ -11,6 +12,7 @@ from flare.device.cuda.context import Context
 from flare.device.cuda.driver import Driver
 from flare.device.cuda.graph_spec import (
     CopyNode,
+    Edge,
     EmptyNode,
     FillNode,
     GraphSpec,
@@ -73,17 +75,26 @@ def load_graph(
     try:
         build = _Builder(driver, context, graph, spec, book, images)
         nodes = [build.node(number, node) for number, node in enumerate(spec.nodes)]
-        if spec.edges:
-            # Full edges, also where programmatic ones were captured: see `Edge`.
-            full = [driver.types.CUgraphEdgeData() for _ in spec.edges]
-            before = [nodes[edge.before] for edge in spec.edges]
-            after = [nodes[edge.after] for edge in spec.edges]
-            driver.call("cuGraphAddDependencies", graph, before, after, full, len(full))
+        _connect(driver, graph, nodes, spec.edges)
         loaded = LoadedGraph(driver, driver.call("cuGraphInstantiate", graph, 0))
     finally:
         driver.probe("cuGraphDestroy", graph)
     driver.call("cuGraphUpload", loaded._executable, stream)
     return loaded
+
+
+def _connect(driver: Driver, graph: Any, nodes: Sequence[Any], edges: Sequence[Edge]) -> None:
+    """Add edges, each kind by a call of its own: in one call for several kinds every edge gets the data of
+    the first (driver 580, cuda-bindings 13.3), and a full edge that becomes a programmatic one is a race."""
+    kinds: dict[tuple[int, int, bool], list[Edge]] = {}
+    for edge in edges:
+        kinds.setdefault((edge.from_port, edge.to_port, edge.programmatic), []).append(edge)
+    for (from_port, to_port, programmatic), alike in kinds.items():
+        data = driver.types.CUgraphEdgeData()
+        data.from_port, data.to_port = from_port, to_port
+        data.type = driver.types.CUgraphDependencyType(int(programmatic))
+        before, after = [nodes[edge.before] for edge in alike], [nodes[edge.after] for edge in alike]
+        driver.call("cuGraphAddDependencies", graph, before, after, [data] * len(alike), len(alike))
 
 
 def patched(parameter: Parameter, book: AddressBook) -> bytearray:

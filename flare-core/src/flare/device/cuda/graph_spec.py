@@ -39,8 +39,7 @@ class Parameter(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LaunchAttributes(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Attributes of a kernel node (CUlaunchAttributeValue). Programmatic launch is left out: all edges are
-    full ones."""
+    """Attributes of a kernel node (CUlaunchAttributeValue). Programmatic launch is none: edges carry it."""
 
     cluster: Extent | None = None
     preferred_cluster: Extent | None = None
@@ -99,8 +98,8 @@ Node = KernelNode | CopyNode | FillNode | EmptyNode
 
 
 class Edge(msgspec.Struct, frozen=True, array_like=True):
-    """Node `after` waits for node `before`. The rest is what was captured (CUgraphEdgeData) and is only
-    recorded: rebuilt programmatic edges raced where captured ones did not, and full ones are exact."""
+    """Node `after` waits for node `before`: for its end or, when `programmatic`, for the trigger that its
+    port names, and then the kernel waits by itself for what it needs (CUgraphEdgeData)."""
 
     before: int
     after: int
