@@ -5,6 +5,7 @@ import sys
 
 import pytest
 import torch
+from hybrid_operands import hybrid_operands
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import flare_components.ops  # noqa: F401
@@ -33,6 +34,7 @@ def operands():
         "slot_mapping": (table, i64, i64.int(), 2),
         "paged_kv_write": (k, v, pages[:, 0], pages[:, 1], i64),
         "paged_attention": (q, pages[:, 0], pages[:, 1], table, *lengths, 0.5),
+        **hybrid_operands(),
     }
 
 
@@ -79,6 +81,36 @@ BAD = {
         ),
     ),
 }
+
+
+for name, place, operand in (
+    ("short_conv", 2, torch.zeros(9, 24, 3)),
+    ("short_conv", 1, torch.zeros(24, 1, 4).bfloat16()),
+    ("gated_delta_rule", 5, torch.zeros(9, 4, 8, 8).bfloat16()),
+    ("gated_delta_rule", 0, torch.zeros(12, 50).bfloat16()),
+    ("ngram_rows", 5, torch.ones(2, dtype=torch.int64)),
+    ("ngram_rows", 6, torch.ones(4, dtype=torch.int32)),
+    ("group_rms_norm", 2, 5),
+    ("inject_group_rms_norm", 2, torch.zeros(12, 3)),
+    ("gated_rms_norm", 4, "relu"),
+    ("gated_stream_mean", 2, 5),
+    ("gated_streams", 2, torch.zeros(12, 7)),
+    ("rotary_tables", 2, [2, 1, 2]),
+    ("norm_rotary", 2, torch.zeros(12, 18)),
+    ("group_starts", 1, torch.zeros(9, 2, dtype=torch.int64)),
+    ("pool_groups", 4, torch.zeros(9, 4, 12)),
+    ("select_groups", 0, torch.zeros(12, 3, 8)),
+    ("selected_attention", 3, torch.zeros(11, 1, dtype=torch.int32)),
+    ("selected_attention", 7, 3),
+    ("route_softmax", 2, 7),
+    ("routed_experts", 4, torch.zeros(6, 8, 6)),
+):
+    args = list(hybrid_operands()[name])
+    args[place] = operand
+    BAD[f"{name} {place} {operand if isinstance(operand, int | str | list) else operand.dtype}"] = (
+        name,
+        args,
+    )
 
 
 @pytest.mark.parametrize("case", BAD)

@@ -1,7 +1,29 @@
 """Replacement modules for serving: packed inputs, caller-owned state, fused projections."""
 
 from flare_components.modules.attention import PagedAttention
+from flare_components.modules.expert_mixture import ExpertMixture
+from flare_components.modules.gated_delta_net import GatedDeltaNet
+from flare_components.modules.group_rotary import GroupRotary, RotaryTables
+from flare_components.modules.hyper_connection import HyperConnection, Injection
 from flare_components.modules.mlp import PackedGatedMLP
+from flare_components.modules.ngram_hash import HashConstants, NgramHash, hash_constants
+from flare_components.modules.ngram_injection import NgramInjection
 from flare_components.modules.norm import RMSNorm
+from flare_components.modules.selected_attention import SelectedAttention
 
-__all__ = ["PackedGatedMLP", "PagedAttention", "RMSNorm"]
+__all__ = [
+    "ExpertMixture",
+    "GatedDeltaNet",
+    "GroupRotary",
+    "HashConstants",
+    "HyperConnection",
+    "Injection",
+    "NgramHash",
+    "NgramInjection",
+    "PackedGatedMLP",
+    "PagedAttention",
+    "RMSNorm",
+    "RotaryTables",
+    "SelectedAttention",
+    "hash_constants",
+]

@@ -14,10 +14,16 @@ import torch
 from flare_components.ops import (  # noqa: F401  (importing registers)
     activation,
     attention,
+    axial_rotary,
     completion,
+    experts,
     fp8_block,
+    gated_delta,
+    group_norms,
+    grouped_keys,
     linear,
     mxfp8,
+    ngram,
     norms,
     nvfp4,
     nvfp4_csf,
@@ -26,7 +32,10 @@ from flare_components.ops import (  # noqa: F401  (importing registers)
     rotary,
     rows,
     sampling,
+    selected_attention,
+    short_conv,
     state_transfer,
+    streams,
     token_state,
 )
 from flare_components.ops.binding import BoundOp, bind

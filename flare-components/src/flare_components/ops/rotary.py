@@ -15,7 +15,8 @@ from flare_components.ops.schema import define
 
 
 @lru_cache(maxsize=8)
-def _signs(width: int, dtype: torch.dtype) -> Tensor:
+def signs(width: int, dtype: torch.dtype) -> Tensor:
+    """[width]: -1 for the first half, 1 for the second."""
     return torch.ones(width, dtype=dtype).index_fill_(0, torch.arange(width // 2), -1)
 
 
@@ -41,7 +42,7 @@ def rotary(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tens
     x = _joined(q, k)
     width = x.shape[2]
     out = torch.mul(x, cos.unsqueeze(1))
-    out.addcmul_(x.roll(width // 2, -1), (sin * _signs(width, sin.dtype)).unsqueeze(1))
+    out.addcmul_(x.roll(width // 2, -1), (sin * signs(width, sin.dtype)).unsqueeze(1))
     rotated_q, rotated_k = out.split((q.shape[1], k.shape[1]), 1)
     return rotated_q, rotated_k
 
