@@ -4,6 +4,7 @@ import pytest
 import torch
 from ragged import MIXES, Ragged, agree, leaves_others_alone
 
+from flare.engine.lookups import NgramLookup
 from flare_components.ops import reference_sequence
 
 EACH = pytest.mark.parametrize("mix", MIXES.values(), ids=MIXES)
@@ -63,3 +64,15 @@ def test_the_beginning_is_like_a_boundary():
 
 def test_a_boundary_sees_what_is_before_it():
     assert rows([1, BOUNDARY])[1] != rows([2, BOUNDARY])[1]
+
+
+@pytest.mark.parametrize("wrap", [False, True])
+def test_the_host_looks_up_the_same_rows(wrap):
+    """Where rows are delivered by the host, the engine computes them from the same constants."""
+    lanes = Ragged([(50, 0)])
+    ids, _, _, _, _, multipliers, moduli, offsets, boundary = args = operands(lanes, wrap=wrap)
+    rows = torch.ops.flare.ngram_rows(*args)[:50]
+    lookup = NgramLookup([3, 4, boundary, *multipliers.tolist(), *moduli.tolist(), *offsets.tolist()])
+    tokens = ids[:50].tolist()
+    assert lookup.rows([], tokens).tolist() == rows.tolist()
+    assert lookup.rows(tokens[20:22], tokens[22:]).tolist() == rows[22:].tolist()

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from flare_components.ops.activation import silu_and_mul
+from flare_components.ops.expert_sum import check_routing, sum_experts
 from flare_components.ops.linear import linear
 from flare_components.ops.schema import define
 
@@ -34,20 +35,11 @@ def routed_experts(x: Tensor, weights: Tensor, experts: Tensor, gate_up: Tensor,
     rounded to x's type; they are summed in FP32 in the order of their numbers, so that a row has the same
     bits beside any others.
     """
-    out = torch.zeros(x.shape)
-    chosen: dict[int, list[int]] = {}
-    width = experts.shape[1]
-    for place, expert in enumerate(experts.flatten().tolist()):
-        if expert >= 0:
-            chosen.setdefault(expert, []).append(place)
-    shares = weights.flatten()
-    for expert in sorted(chosen):
-        places = torch.tensor(chosen[expert])
-        rows = places // width
-        inner = silu_and_mul(linear(x.index_select(0, rows), gate_up[expert], None))
-        result = linear(inner, down[expert], None).float()
-        out.index_add_(0, rows, result * shares.index_select(0, places).unsqueeze(1))
-    return out.to(x.dtype)
+
+    def network(expert: int, rows: Tensor) -> Tensor:
+        return linear(silu_and_mul(linear(rows, gate_up[expert], None)), down[expert], None)
+
+    return sum_experts(x, weights, experts, network)
 
 
 def _fake_route(logits: Tensor, lanes: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -58,10 +50,7 @@ def _fake_route(logits: Tensor, lanes: Tensor, count: int) -> tuple[Tensor, Tens
 
 
 def _fake_experts(x: Tensor, weights: Tensor, experts: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
-    torch._check(
-        weights.shape == experts.shape and experts.dim() == 2, lambda: "weights and experts are [N, K]"
-    )
-    torch._check(experts.shape[0] == x.shape[0], lambda: "experts has other rows than x")
+    check_routing(x, weights, experts)
     number, twice, hidden = gate_up.shape
     torch._check(twice % 2 == 0 and hidden == x.shape[1], lambda: "gate_up is [E, 2 F, H]")
     torch._check(down.shape == (number, hidden, twice // 2), lambda: "down is [E, H, F]")
