@@ -74,8 +74,12 @@ QUERY = "model.layers.1.self_attn.q_proj.weight"
         ({"model.layers.9.oddity": torch.zeros(1)}, "model.layers.9.oddity"),
         ({QUERY: torch.zeros(64, 63)}, "model.layers.1.self_attn.qkv_proj.weight"),
         ({"model.norm.weight": torch.zeros(65)}, "model.norm.weight"),
+        (
+            {"model.norm.weight": torch.ones(64).to(torch.float8_e4m3fn)},
+            "model.norm.weight: the checkpoint gives torch.float8_e4m3fn",
+        ),
     ],
-    ids=["missing", "unknown", "does not stack", "misshapen"],
+    ids=["missing", "unknown", "does not stack", "misshapen", "codes without scales"],
 )
 def test_a_wrong_tensor_is_named(
     tiny_checkpoint: Path, tmp_path: Path, change: dict[str, torch.Tensor | None], named: str

@@ -1,4 +1,4 @@
-"""Replacement modules for serving: packed inputs, caller-owned state, fused projections."""
+"""Replacement modules for serving: packed inputs, caller-owned state, fused projections, packed weights."""
 
 from flare_components.modules.attention import PagedAttention
 from flare_components.modules.expert_mixture import ExpertMixture
@@ -9,6 +9,8 @@ from flare_components.modules.mlp import PackedGatedMLP
 from flare_components.modules.ngram_hash import HashConstants, NgramHash, hash_constants
 from flare_components.modules.ngram_injection import NgramInjection
 from flare_components.modules.norm import RMSNorm
+from flare_components.modules.packed_experts import PackedExperts, experts_for
+from flare_components.modules.packed_linear import linear_for
 from flare_components.modules.selected_attention import SelectedAttention
 
 __all__ = [
@@ -20,10 +22,13 @@ __all__ = [
     "Injection",
     "NgramHash",
     "NgramInjection",
+    "PackedExperts",
     "PackedGatedMLP",
     "PagedAttention",
     "RMSNorm",
     "RotaryTables",
     "SelectedAttention",
+    "experts_for",
     "hash_constants",
+    "linear_for",
 ]

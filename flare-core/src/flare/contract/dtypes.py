@@ -19,6 +19,7 @@ class DType(StrEnum):
     U64 = "U64"
     F8_E4M3 = "F8_E4M3"
     F8_E5M2 = "F8_E5M2"
+    F8_E8M0 = "F8_E8M0"
     F16 = "F16"
     BF16 = "BF16"
     F32 = "F32"
@@ -36,6 +37,7 @@ _ITEMSIZE = {
     DType.I8: 1,
     DType.F8_E4M3: 1,
     DType.F8_E5M2: 1,
+    DType.F8_E8M0: 1,
     DType.I16: 2,
     DType.U16: 2,
     DType.F16: 2,

@@ -18,6 +18,7 @@ TORCH_DTYPES: dict[DType, torch.dtype] = {
     DType.U64: torch.uint64,
     DType.F8_E4M3: torch.float8_e4m3fn,
     DType.F8_E5M2: torch.float8_e5m2,
+    DType.F8_E8M0: torch.float8_e8m0fnu,
     DType.F16: torch.float16,
     DType.BF16: torch.bfloat16,
     DType.F32: torch.float32,

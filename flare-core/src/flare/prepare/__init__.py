@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from flare.prepare.checkpoint_safetensors import SafetensorsCheckpoint
     from flare.prepare.definition import ProgramDefinition, ProgramSet
     from flare.prepare.layout import BufferLayout, Window
+    from flare.prepare.number_formats import NumberFormat, WeightFormat, WeightFormats, read_weight_formats
+    from flare.prepare.packed_rules import expert_modules, expert_rules, linear_rules
     from flare.prepare.plan import CapacityRequest, ServingPlan
     from flare.prepare.progress import Progress
     from flare.prepare.sources import resolve_checkpoint
@@ -35,6 +37,7 @@ _HOME = {
     "ConcatRows": "flare.prepare.tensor_transforms",
     "GgufFile": "flare.prepare.checkpoint_gguf",
     "MappedCheckpoint": "flare.prepare.checkpoint_mapped",
+    "NumberFormat": "flare.prepare.number_formats",
     "PairsToHalves": "flare.prepare.tensor_transforms",
     "ProgramDefinition": "flare.prepare.definition",
     "ProgramSet": "flare.prepare.definition",
@@ -45,8 +48,14 @@ _HOME = {
     "TensorMap": "flare.prepare.tensor_map",
     "TensorRule": "flare.prepare.tensor_map",
     "TraceError": "flare.prepare.trace",
+    "WeightFormat": "flare.prepare.number_formats",
+    "WeightFormats": "flare.prepare.number_formats",
     "Window": "flare.prepare.layout",
+    "expert_modules": "flare.prepare.packed_rules",
+    "expert_rules": "flare.prepare.packed_rules",
+    "linear_rules": "flare.prepare.packed_rules",
     "meta_tensor": "flare.prepare.trace",
+    "read_weight_formats": "flare.prepare.number_formats",
     "resolve_checkpoint": "flare.prepare.sources",
     "serving_dtype": "flare.prepare.weights",
 }
@@ -61,6 +70,7 @@ __all__ = [
     "ConcatRows",
     "GgufFile",
     "MappedCheckpoint",
+    "NumberFormat",
     "PairsToHalves",
     "ProgramDefinition",
     "ProgramSet",
@@ -71,8 +81,14 @@ __all__ = [
     "TensorMap",
     "TensorRule",
     "TraceError",
+    "WeightFormat",
+    "WeightFormats",
     "Window",
+    "expert_modules",
+    "expert_rules",
+    "linear_rules",
     "meta_tensor",
+    "read_weight_formats",
     "resolve_checkpoint",
     "serving_dtype",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flare.errors import CheckpointError
 from flare.prepare.checkpoint import TensorInfo, TensorStore, known_tensor
@@ -13,6 +13,20 @@ from flare.prepare.tensor_transforms import ConcatRows, Identity, Transform
 
 if TYPE_CHECKING:
     import torch
+
+
+class _Sources(Sequence["torch.Tensor"]):
+    """Tensors that are loaded when they are indexed: a file is mapped for one at a time."""
+
+    def __init__(self, store: TensorStore, names: tuple[str, ...]) -> None:
+        self._store = store
+        self._names = names
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._store.load(self._names[index])
 
 
 _IDENTITY = Identity()
@@ -80,7 +94,12 @@ class TensorMap:
         """Load the sources of one target and make it. Raises CheckpointError for unknown or unfit tensors."""
         self.info(target, store)
         rule = self._rule(target)
-        return rule.transform.apply([store.load(source) for source in rule.sources])
+        try:
+            return rule.transform.apply(_Sources(store, rule.sources))
+        except CheckpointError:
+            raise
+        except ValueError as error:
+            raise CheckpointError(f"{target}: {error}", field=target) from error
 
     def _rule(self, target: str) -> TensorRule:
         if target not in self.rules:

@@ -19,7 +19,15 @@ class Transform(Protocol):
         """The result's shape. Raises ValueError when sources of these shapes do not fit."""
 
     def apply(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-        """The result; its shape is `shape` of the sources' shapes."""
+        """The result; its shape is `shape` of the sources' shapes. A source is read each time it is indexed
+        and let go with the tensor, so a transform of many sources takes them one after the other."""
+
+
+def groups(shapes: Sequence[Shape], size: int) -> list[tuple[Shape, ...]]:
+    """`size` consecutive ones at a time. Raises ValueError when there are none or some are left over."""
+    if not shapes or len(shapes) % size:
+        raise ValueError(f"{len(shapes)} sources do not come {size} at a time")
+    return [tuple(shapes[start : start + size]) for start in range(0, len(shapes), size)]
 
 
 @dataclass(frozen=True)

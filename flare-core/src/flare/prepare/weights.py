@@ -65,7 +65,8 @@ def stream_weights(
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield `(name, contiguous tensor)` one at a time, converted to the model's type.
 
-    Raises CheckpointError when a produced tensor does not have the declared shape.
+    Raises CheckpointError when a produced tensor does not have the declared shape, or holds codes whose
+    values only their scales tell.
     """
     for name, meta in model_tensors(built).items():
         if name in built.constants:
@@ -77,13 +78,25 @@ def stream_weights(
                 f"{name}: checkpoint gives shape {tuple(tensor.shape)}, the model has {tuple(meta.shape)}",
                 field=name,
             )
+        if tensor.dtype != meta.dtype and tensor.dtype in _CODES:
+            raise CheckpointError(
+                f"{name}: the checkpoint gives {tensor.dtype}, the model has {meta.dtype}; codes of a number "
+                "format are not converted, so the recipe must build this module for the stored format",
+                field=name,
+            )
         yield name, tensor.to(meta.dtype).contiguous()
+
+
+_CODES = (torch.uint8, torch.float8_e4m3fn, torch.float8_e5m2)
 
 
 def raw_bytes(tensor: torch.Tensor) -> memoryview:
     """The bytes of a contiguous tensor, zero copy."""
-    flat = tensor.reshape(-1).view(torch.uint8) if tensor.numel() else torch.empty(0, dtype=torch.uint8)
-    return memoryview(flat.numpy())
+    if not tensor.numel():
+        return memoryview(b"")
+    # A single element may be contiguous with any stride; a view of its bytes wants 1.
+    flat = tensor.as_strided((tensor.numel(),), (1,))
+    return memoryview(flat.view(torch.uint8).numpy())
 
 
 def weight_bytes(built: BuiltModel) -> int:

@@ -1,0 +1,117 @@
+"""Routed experts whose weights stay in the number format they are stored in.
+
+`experts_for` builds the module for a format; `flare.prepare.expert_rules` fills it.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from flare.prepare import CheckpointError, NumberFormat, WeightFormat, WeightFormats
+from flare.prepare import expert_modules as names
+from flare_components.modules.packed_linear import operand
+from flare_components.quant import csf, mxfp8, nvfp4
+
+
+class PackedExperts(nn.Module):
+    """`number` gated feed-forward networks of `hidden` inputs and `inner` values in a format, on the meta
+    device.
+
+    found: the format of all matrices. exceptions: how many exceptions compressed scales have, of gate and up,
+    and of down.
+    """
+
+    def __init__(
+        self,
+        found: WeightFormat,
+        number: int,
+        hidden: int,
+        inner: int,
+        exceptions: tuple[int, int] = (0, 0),
+    ) -> None:
+        super().__init__()
+        self.found = found
+        for name, rows, columns, count in (
+            ("gate_up", 2 * inner, hidden, exceptions[0]),
+            ("down", hidden, inner, exceptions[1]),
+        ):
+            for key, value in _operands(found, number, rows, columns, count, name).items():
+                self.register_parameter(f"{name}_{key}", value)
+
+    def forward(self, x: Tensor, weights: Tensor, experts: Tensor) -> Tensor:
+        """x [N, H]; weights f32[N, K]; experts i32[N, K], -1 for none -> the weighted sum [N, H]."""
+        operator, keys = _OPERATORS[self.found.number, self.found.compressed]
+        operands = [getattr(self, f"{name}_{key}", None) for name in ("gate_up", "down") for key in keys]
+        result: Tensor = getattr(torch.ops.flare, operator)(x, weights, experts, *operands, *self._settings())
+        return result
+
+    def _settings(self) -> tuple[int | bool, ...]:
+        if self.found.number is NumberFormat.NVFP4:
+            return ()
+        block = self.found.block if self.found.number is NumberFormat.FP8_BLOCK else ()
+        return (*block, self.found.quantized_input)
+
+
+_NVFP4 = ("global", "input")
+_OPERATORS = {
+    (NumberFormat.NVFP4, False): ("nvfp4_experts", ("codes", "scales", *_NVFP4)),
+    (NumberFormat.NVFP4, True): ("nvfp4_csf_experts", ("codes", "fixed", "exceptions", "starts", *_NVFP4)),
+    (NumberFormat.MXFP8, False): ("mxfp8_experts", ("codes", "scales")),
+    (NumberFormat.FP8_BLOCK, False): ("fp8_block_experts", ("codes", "scales")),
+}
+
+
+def experts_for(
+    formats: WeightFormats,
+    experts: str,
+    number: int,
+    hidden: int,
+    inner: int,
+    *,
+    gate_up: tuple[str, str] = ("gate_proj", "up_proj"),
+    down: str = "down_proj",
+) -> PackedExperts | None:
+    """The module for the experts that a checkpoint calls `experts`, as in `flare.prepare.expert_rules`; None
+    when their weights are plain. Raises CheckpointError when gate and up have another format than down."""
+    if formats.has(f"{experts}.gate_up_proj"):
+        return None
+    matrices = names(experts, number, gate_up), names(experts, number, (down,))
+    first, second = (formats.shared(modules) for modules in matrices)
+    if first != second:
+        raise CheckpointError(f"{experts}: gate, up and down are stored in different formats", field=experts)
+    if first is None:
+        return None
+    exceptions = formats.exceptions(matrices[0]), formats.exceptions(matrices[1])
+    return PackedExperts(first, number, hidden, inner, exceptions)
+
+
+def _operands(
+    found: WeightFormat, number: int, rows: int, columns: int, exceptions: int, name: str
+) -> dict[str, nn.Parameter]:
+    if found.number is NumberFormat.MXFP8:
+        return {
+            "codes": operand(torch.float8_e4m3fn, number, rows, columns),
+            "scales": operand(torch.float8_e8m0fnu, number, rows, -(-columns // mxfp8.BLOCK)),
+        }
+    if found.number is NumberFormat.FP8_BLOCK:
+        grid = -(-rows // found.block[0]), -(-columns // found.block[1])
+        return {
+            "codes": operand(torch.float8_e4m3fn, number, rows, columns),
+            "scales": operand(torch.float32, number, *grid),
+        }
+    made = {"codes": operand(torch.uint8, number, rows, columns // 2)}
+    blocks = -(-columns // nvfp4.BLOCK)
+    if found.compressed:
+        slabs = rows // csf.SLAB
+        made["fixed"] = operand(torch.uint8, number, slabs, csf.SLAB * (1 + blocks // 2))
+        made["exceptions"] = operand(torch.uint32, exceptions)
+        made["starts"] = operand(torch.int32, number * slabs + 1)
+    else:
+        made["scales"] = operand(torch.float8_e4m3fn, number, rows, blocks)
+    made["global"] = (
+        operand(torch.float32, number, 2) if name == "gate_up" else operand(torch.float32, number)
+    )
+    if found.quantized_input:
+        made["input"] = operand(torch.float32, number)
+    return made

@@ -1,0 +1,103 @@
+"""A tiny checkpoint turned into one whose weights are stored in number formats."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from flare_components.testing import quantization_config, stored_modules
+
+FORMATS = ("NVFP4", "W4A16_NVFP4", "NVFP4-CSF", "MXFP8", "FP8_BLOCK_SCALES")
+"""What a weight can be written as: ModelOpt's names, and NVFP4 with compressed scales. "W4A16" keeps inputs
+plain, the others are run with inputs in the same format."""
+
+WEIGHTS = "model.safetensors"
+
+
+def write_quantized_checkpoint(
+    source: Path,
+    target: Path,
+    formats: Mapping[str, str],
+    *,
+    producer: str = "modelopt",
+    block: tuple[int, int] = (16, 16),
+) -> Path:
+    """Write the checkpoint `source`, one file in the hub's layout, to `target` with weights in `formats`.
+
+    formats: for a pattern of module names ("*.mlp.experts.*", `*` stands for anything) one of FORMATS; the
+    first that matches holds, a module without one stays as it is. Weights have two dimensions; experts that
+    are stored together (`experts.gate_up_proj` [E, 2 F, H], `experts.down_proj`) are written one by one as
+    `gate_proj`, `up_proj` and `down_proj`. producer: whose names and configuration: "modelopt",
+    "compressed-tensors" or "fp8" (which has FP8_BLOCK_SCALES only). block: of FP8_BLOCK_SCALES.
+
+    Raises ValueError for a pattern that matches no module, or a format that the producer does not have.
+    """
+    tensors = split_experts(load_file(source / WEIGHTS))
+    modules = [
+        name.removesuffix(".weight")
+        for name, t in tensors.items()
+        if name.endswith(".weight") and t.ndim == 2
+    ]
+    chosen = {module: found for module in modules if (found := _chosen(module, formats)) is not None}
+    for pattern in formats:
+        if not any(fnmatchcase(module, pattern) for module in modules):
+            raise ValueError(f"no weight is matched by {pattern!r}")
+    for module, (algorithm, compressed) in chosen.items():
+        weight = tensors.pop(f"{module}.weight")
+        stored = _STORED[producer](weight, algorithm, block, compressed)
+        tensors |= {f"{module}.{name}": tensor for name, tensor in stored.items()}
+    plain = set(modules) - set(chosen)
+    described = _DESCRIBED[producer](chosen, plain, block)
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns("*.safetensors"))
+    save_file(
+        {name: t.contiguous() for name, t in tensors.items()}, target / WEIGHTS, metadata={"format": "pt"}
+    )
+    config = json.loads((source / "config.json").read_text(encoding="utf-8"))
+    config["quantization_config"] = described
+    (target / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
+    return target
+
+
+_STORED = {
+    "modelopt": stored_modules.modelopt,
+    "compressed-tensors": stored_modules.compressed_tensors,
+    "fp8": stored_modules.fp8,
+}
+_DESCRIBED = {
+    "modelopt": quantization_config.modelopt,
+    "compressed-tensors": quantization_config.compressed_tensors,
+    "fp8": quantization_config.fp8,
+}
+
+
+def split_experts(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Experts stored together taken apart, everything else as it is."""
+    result: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        prefix, _, last = name.rpartition(".")
+        if not prefix.endswith("experts") or last not in ("gate_up_proj", "down_proj") or tensor.ndim != 3:
+            result[name] = tensor
+            continue
+        for index, matrix in enumerate(tensor):
+            if last == "down_proj":
+                result[f"{prefix}.{index}.down_proj.weight"] = matrix
+            else:
+                gate, up = matrix.chunk(2)
+                result |= {f"{prefix}.{index}.gate_proj.weight": gate, f"{prefix}.{index}.up_proj.weight": up}
+    return result
+
+
+def _chosen(module: str, formats: Mapping[str, str]) -> tuple[str, bool] | None:
+    """ModelOpt's algorithm for `module` and whether its scales are compressed."""
+    for pattern, name in formats.items():
+        if fnmatchcase(module, pattern):
+            if name not in FORMATS:
+                raise ValueError(f"number format {name!r} is none of {', '.join(FORMATS)}")
+            return ("NVFP4", True) if name == "NVFP4-CSF" else (name, False)
+    return None
