@@ -23,6 +23,7 @@ from flare.contract import (
     GroupedScheme,
     PagedScheme,
     RecurrentScheme,
+    SavedHiddenScheme,
     TokenHistoryScheme,
 )
 from flare_components.modules import (
@@ -40,11 +41,11 @@ F32 = torch.float32
 M = TypeVar("M", bound=nn.Module)
 
 
-@lru_cache(maxsize=1)
-def canonical() -> Qwen4ExpForCausalLM:
+@lru_cache(maxsize=2)
+def canonical(vocabulary: int = 512) -> Qwen4ExpForCausalLM:
     """Random weights, also where the class starts from constants. Sixteen index heads: then no scores tie."""
     config = Qwen4ExpTextConfig(
-        vocab_size=512,
+        vocab_size=vocabulary,
         hidden_size=64,
         num_hidden_layers=4,
         num_attention_heads=4,
@@ -137,6 +138,7 @@ def schemes(config: Qwen4ExpTextConfig) -> tuple[Any, ...]:
         ),
         TokenHistoryScheme(name="tokens", length=config.ngram_size - 1),
         CounterScheme(name="group_position", count=3),
+        SavedHiddenScheme(name="hidden", dtype=DType.F32, shape=(config.hidden_size,)),
     )
 
 

@@ -82,13 +82,16 @@ class Forced:
         for request in requests:
             for at in range(0, length, limit):
                 self.chunk(request, min(limit, length - at))
+        self._filled_rows = self.device.storage("rows").clone()
         return requests
 
     def decode(self, lanes: Sequence[DirectRequest | None], begin: int) -> float:
         """Feed tokens `begin` to the end, one per step, to every active lane; the largest difference.
 
-        The slots hold at least the tokens before `begin`; what they consumed behind it is overwritten.
+        `fill_slots(begin)` made the lanes' requests. What they consumed since is undone: pages are written
+        over, and rows, whose state cannot be wound back by position, are those of then.
         """
+        self.device.storage("rows").copy_(self._filled_rows)
         program = self.runner.programs[f"decode.{len(lanes)}"]
         pending, consumed, generated = (
             self.device.storage(f"state/{name}").view(torch.int32)
