@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -45,6 +46,7 @@ class Behaviour:
     continuous_usage: bool = False
     context: int | None = None
     metrics: str | None = None
+    steps: Callable[[int, int], object] | None = None  # of a step number and the requests so far
     version: str | None = None
     fault: str = ""
     faulty_from: int = 0
@@ -131,6 +133,9 @@ def _handler(fake: FakeServer) -> type[BaseHTTPRequestHandler]:
                 self.answer(200, {"status": "ok"})
             elif self.path == "/metrics" and behaviour.metrics is not None:
                 self.send(200, behaviour.metrics.encode())
+            elif self.path.startswith("/debug/steps?since=") and behaviour.steps is not None:
+                since = int(self.path.rpartition("=")[2])
+                self.answer(200, behaviour.steps(since, len(fake.seen.bodies)))
             elif self.path == "/version" and behaviour.version is not None:
                 self.answer(200, {"version": behaviour.version})
             elif self.path == "/v1/models":

@@ -290,7 +290,10 @@ def test_a_core_is_served_and_measured(
     run = bench(tiny_core, *sizes, "--json", file)
     assert run.exit_code == 0, run.output
     written = json.loads(file.read_text())
-    assert set(written["scenarios"]) == {"start", *SCENARIOS}
+    assert set(written["scenarios"]) == {"start", "steps", *SCENARIOS}
     result = read_result(file)
     assert values(result, "start", "process")["start to ready"][0] > 0
     assert values(result, "decode", "3 streams")["total"][0] > 1
+    for part in ("plan", "submit", "program", "gap before the program"):
+        steps = values(result, "steps", part)
+        assert 0 < steps["1 stream p50"][0] <= steps["1 stream p99"][0], part

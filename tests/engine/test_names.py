@@ -38,7 +38,7 @@ class SteadyFrame:
 
     def __init__(self, frame: Frame) -> None:
         self._frame = frame
-        self.elapsed_us = 100.0
+        self.elapsed_us, self.gap_us = 100.0, 0.0
 
     def done(self) -> bool:
         return self._frame.done()

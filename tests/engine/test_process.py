@@ -329,3 +329,29 @@ def test_the_engine_does_not_outlive_its_front(tmp_path):
             break  # ended; whoever adopted it has not collected it yet
         assert time.monotonic() < deadline, "the engine survived its front"
         time.sleep(0.01)
+
+
+def test_the_time_of_every_step_is_told():
+    async def main():
+        async with running(delay_ms=2.0) as client:
+            await collect(await client.submit(request("a", 12)))
+            await asyncio.sleep(0.3)
+            first = await client.timeline()
+            await collect(await client.submit(request("b", 5)))
+            return first, await client.timeline(first.newest), await client.stats()
+
+    first, second, stats = asyncio.run(main())
+    steps = first.steps + second.steps
+    assert [step.number for step in steps] == list(range(1, stats.steps + 1))
+    decodes = [step for step in steps if step.kind == "decode"]
+    assert len(decodes) == 11 + 4
+    assert all(step.requests == 1 for step in decodes)
+    assert all(step.device_us >= 2000 for step in steps)
+    # Only what follows a rest has no pause: the device did not wait for the host before it.
+    assert [step.number for step in steps if step.gap_us is None] == [1, second.steps[0].number]
+    gaps = [step.gap_us for step in steps if step.gap_us is not None]
+    assert 0 <= min(gaps) < 100_000
+    for part in ("plan_us", "pack_us", "submit_us", "wait_us", "complete_us", "deliver_us"):
+        assert any(getattr(step, part) > 0 for step in steps), part
+        assert all(getattr(step, part) >= 0 for step in steps), part
+    assert max(step.wait_us for step in steps) > 1000

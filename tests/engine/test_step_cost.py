@@ -16,6 +16,7 @@ MODEL = HashModel(context=1024, page_tokens=16)
 
 class InstantFrame:
     elapsed_us = 1.0
+    gap_us = 0.0
 
     def __init__(self, completion):
         self.completion = completion

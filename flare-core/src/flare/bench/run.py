@@ -39,6 +39,9 @@ async def measure(
         for name in scenarios:
             progress(name)
             results[name] = await run_scenario(name, target)
+        steps = Recorder()
+        if target.step_log.record(steps):
+            results["steps"] = steps.result(0.0)
         return BenchResult(
             format="flare.bench",
             version=1,

@@ -12,6 +12,7 @@ import httpx
 from flare.bench.errors import BenchmarkError
 from flare.bench.prompts import Lengths, PromptWriter, calibrate
 from flare.bench.settings import BenchSettings, Endpoint
+from flare.bench.step_log import StepLog, read_steps
 from flare.bench.step_times import StepTimes, read_step_times
 from flare.bench.stream import Completion, Stream
 from flare.errors import UnavailableError
@@ -40,6 +41,7 @@ class Target:
     version: str | None
     writer: PromptWriter = field(default_factory=PromptWriter)
     lengths: Lengths = field(default_factory=lambda: Lengths(0.0, 1.0))
+    step_log: StepLog = field(default_factory=StepLog)
 
     def stream(self, conversation: list[Message], tokens: int) -> Stream:
         """A request for `tokens` tokens, not sent yet."""
@@ -69,6 +71,11 @@ class Target:
         """Of the server's last decode steps, None where it does not say."""
         page = await _get(self.client, "/metrics")
         return None if page is None else read_step_times(page.text)
+
+    async def steps(self, since: int = 0) -> dict[str, Any] | None:
+        """What the server says of its steps behind number `since`, None where it says nothing."""
+        page = await _get(self.client, f"/debug/steps?since={since}")
+        return None if page is None else read_steps(page.content)
 
     async def _count(self, prompt: str) -> int:
         return (await self.complete([user(prompt)], self.settings.answer_tokens)).prompt_tokens

@@ -158,7 +158,7 @@ def _measure(
             if start is not None:
                 server = stack.enter_context(started_command(start, target, ready_path))
             elif "://" not in target:
-                server = stack.enter_context(started_core(_core(target)))
+                server = stack.enter_context(started_core(_core(target), "--debug-endpoints"))
             url = target if server is None else server.url
             result = asyncio.run(measure(url, settings, scenarios=scenarios, progress=_say_progress, **named))
     finally:

@@ -131,11 +131,13 @@ async def _serve(
 ) -> None:
     import asyncio
     import gc
+    import logging
     import time
 
     started = time.monotonic()
     # The engine process starts first: it loads while this one imports the server and reads the frontend.
     from flare.engine.client import ProcessEngineClient
+    from flare.engine.load_lines import load_lines
     from flare.engine.loading import VERIFYING_LOADER
     from flare.engine.supervisor import EngineSupervisor
 
@@ -187,6 +189,8 @@ async def _serve(
             typer.echo(
                 f"flare: {name} ready on http://{address}:{number} in {time.monotonic() - started:.1f} s"
             )
+            for line in load_lines(ready.result()):
+                logging.getLogger("flare.engine").info(line)
             notify("READY=1")
         elif ready.done():
             stop.set()

@@ -98,7 +98,9 @@ IoTimeoutOption = Annotated[
 DebugEndpointsOption = Annotated[
     bool,
     typer.Option(
-        "--debug-endpoints", envvar="FLARE_DEBUG_ENDPOINTS", help="Serve /debug/cache to whoever can connect."
+        "--debug-endpoints",
+        envvar="FLARE_DEBUG_ENDPOINTS",
+        help="Serve /debug/cache and /debug/steps to whoever can connect.",
     ),
 ]
 LogFormatOption = Annotated[

@@ -35,6 +35,11 @@ class Frame(Protocol):
     def elapsed_us(self) -> float:
         """Device time of the program in microseconds; only after `done()`."""
 
+    @property
+    def gap_us(self) -> float:
+        """Microseconds from the end of the program before to the begin of this one, as the device saw them;
+        0 for the first. Only after `done()`."""
+
 
 class Device(Protocol):
     """A core loaded onto a device. Nothing is allocated per step except on the host."""
@@ -42,6 +47,7 @@ class Device(Protocol):
     contract: PreparedContract
     max_frames: int  # programs that may be in flight: 1 when submission is synchronous
     ledger: dict[str, int]  # bytes by purpose, everything the device holds
+    load_spans: dict[str, tuple[float, float]]  # parts of loading, which overlap: begin and end in ms
     tables: dict[str, Bytes]  # the core's tables, of which the host uploads rows
 
     @property

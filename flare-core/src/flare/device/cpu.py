@@ -19,6 +19,7 @@ from flare.device.blocks import block_view
 from flare.device.cpu_memory import CpuMemory, TensorSource
 from flare.device.cpu_operators import OperatorTable, load_library
 from flare.device.cpu_program import CpuProgram
+from flare.device.load_times import LoadTimes
 from flare.device.options import LoadOptions
 from flare.device.sizing import chosen_counts, sized
 from flare.device.tables import host_tables
@@ -28,9 +29,10 @@ from flare.errors import CoreError, DeviceError
 class CpuFrame:
     """A program that already ran: submission on this device is synchronous."""
 
-    def __init__(self, completion: Bytes, elapsed_us: float) -> None:
+    def __init__(self, completion: Bytes, elapsed_us: float, gap_us: float) -> None:
         self.completion = completion
         self.elapsed_us = elapsed_us
+        self.gap_us = gap_us
 
     def done(self) -> bool:
         """Always True."""
@@ -63,9 +65,12 @@ class CpuDevice:
         self.contract = sized(contract, chosen_counts(contract, options))
         library = load_library(contract.identity.operator_library)
         table = OperatorTable(library)
-        self._memory = CpuMemory(contract.buffers, source, self.contract.buffers)
+        times = LoadTimes()
+        self.load_spans = times.spans
+        with times.part("contents"):
+            self._memory = CpuMemory(contract.buffers, source, self.contract.buffers)
         self._programs: dict[str, tuple[Program, CpuProgram]] = {}
-        with torch.inference_mode():
+        with torch.inference_mode(), times.part("programs"):
             for program in contract.programs:
                 listing = _read_payload(program, source)
                 compiled = CpuProgram(program.name, listing, self._memory, table)
@@ -75,6 +80,7 @@ class CpuDevice:
         )
         self.tables = host_tables(contract, source.bytes)
         self.ledger = {**self._memory.ledger, "packed_weights": table.packed_bytes}
+        self._ended = 0  # the program before, in nanoseconds
         self._upload = self._bytes_of(Region.UPLOAD)
         self._completion = self._bytes_of(Region.COMPLETION)
 
@@ -95,8 +101,9 @@ class CpuDevice:
                 compiled.run()
         except (RuntimeError, IndexError, TypeError, ValueError) as error:
             raise DeviceError(f"program {program} failed: {error}") from error
-        elapsed = (time.perf_counter_ns() - started) / 1000
-        return CpuFrame(self._completion[: spec.completion_bytes].copy(), elapsed)
+        before, self._ended = self._ended or started, time.perf_counter_ns()
+        elapsed, gap = (self._ended - started) / 1000, (started - before) / 1000
+        return CpuFrame(self._completion[: spec.completion_bytes].copy(), elapsed, gap)
 
     def read_blocks(self, region: Region, blocks: Sequence[int]) -> Bytes:
         """See `flare.device.base.Device`."""

@@ -87,10 +87,14 @@ class SimFrame:
         self._error: DeviceError | None = None
         self._completion: Bytes | None = None
         self._elapsed_us = 0.0
+        self.gap_us = 0.0
 
-    def finish(self, completion: Bytes | None, elapsed_us: float, error: DeviceError | None) -> None:
+    def finish(
+        self, completion: Bytes | None, elapsed_us: float, gap_us: float, error: DeviceError | None
+    ) -> None:
         """Called once by the worker."""
         self._completion, self._elapsed_us, self._error = completion, elapsed_us, error
+        self.gap_us = gap_us
         self._done.set()
 
     def done(self) -> bool:
@@ -129,6 +133,7 @@ class SimDevice:
                 f"core is for device {self.contract.identity.device!r}, not 'sim'", field="identity.device"
             )
         self._options = options or SimOptions()
+        self.load_spans: dict[str, tuple[float, float]] = {}
         self.max_frames = self._options.max_frames
         self._memory = SimMemory(self.contract.buffers, image.bytes)
         self.ledger = self._memory.ledger()
@@ -194,15 +199,18 @@ class SimDevice:
             self._worker.join()
 
     def _work(self) -> None:
+        ended = 0.0
         while (frame := self._queue.get()) is not None:
             begin = time.perf_counter()
+            gap = begin - (ended or begin)
             completion, error = None, None
             try:
                 completion = self._run(frame)
             except Exception as failure:
                 error = DeviceError(f"program {frame.program} failed: {failure}")
                 error.__cause__ = failure
-            frame.finish(completion, (time.perf_counter() - begin) * 1e6, error)
+            ended = time.perf_counter()
+            frame.finish(completion, (ended - begin) * 1e6, gap * 1e6, error)
 
     def _run(self, frame: SimFrame) -> Bytes:
         program, code = self._programs[frame.program]

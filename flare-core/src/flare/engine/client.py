@@ -30,17 +30,19 @@ from flare.engine.messages import (
     LoadFailed,
     QueryCache,
     QueryStats,
+    QueryTimeline,
     Ready,
     Rejected,
     Shutdown,
     Stats,
     Submit,
+    TimelineReport,
     Tokens,
 )
 from flare.errors import ExecutionError, FlareError, RequestError, UnavailableError
 from flare.scheduler import Settings
 
-A = TypeVar("A", Stats, CacheReport)
+A = TypeVar("A", Stats, CacheReport, TimelineReport)
 
 _DEATH_GRACE_S = 0.02  # for events the process sent before it ended
 _CANCEL_GRACE_S = 2.0  # to give up running requests
@@ -71,6 +73,7 @@ class ProcessEngineClient:
         self._generations: dict[str, ProcessGeneration] = {}
         self._stats: deque[asyncio.Future[Stats]] = deque()
         self._reports: deque[asyncio.Future[CacheReport]] = deque()
+        self._timelines: deque[asyncio.Future[TimelineReport]] = deque()
         self._background: set[asyncio.Task[None]] = set()
         self._process = subprocess.Popen(
             _command(os.fspath(core), self._channel.endpoint, options),
@@ -152,6 +155,10 @@ class ProcessEngineClient:
         """See `EngineClient.cache_report`."""
         return await self._asked(QueryCache(most), self._reports)
 
+    async def timeline(self, since: int = 0) -> TimelineReport:
+        """See `EngineClient.timeline`."""
+        return await self._asked(QueryTimeline(since), self._timelines)
+
     async def _asked(self, question: Command, waiting: deque[asyncio.Future[A]]) -> A:
         """Answers of one kind come in the order of the questions."""
         self._check()
@@ -216,6 +223,8 @@ class ProcessEngineClient:
                 _settle(self._stats, event)
             case CacheReport():
                 _settle(self._reports, event)
+            case TimelineReport():
+                _settle(self._timelines, event)
             case Ready():
                 if not self._ready.done():
                     self._ready.set_result(event)
@@ -255,6 +264,7 @@ class ProcessEngineClient:
         self._generations.clear()
         _give_up(self._stats, error)
         _give_up(self._reports, error)
+        _give_up(self._timelines, error)
 
 
 def _settle(waiting: deque[asyncio.Future[A]], answer: A) -> None:

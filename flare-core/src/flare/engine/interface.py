@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Protocol
 
-from flare.engine.messages import CacheReport, Finished, Ready, Stats, Submit, Tokens
+from flare.engine.messages import CacheReport, Finished, Ready, Stats, Submit, TimelineReport, Tokens
 
 
 class Generation(Protocol):
@@ -49,3 +49,6 @@ class EngineClient(Protocol):
 
     async def cache_report(self, most: int = 1000) -> CacheReport:
         """The checkpoints used last, `most` of them. Raises as `stats` does."""
+
+    async def timeline(self, since: int = 0) -> TimelineReport:
+        """The steps that the engine remembers, with numbers above `since`. Raises as `stats` does."""

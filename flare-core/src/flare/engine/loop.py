@@ -28,6 +28,7 @@ from flare.engine.packing import UploadPacker
 from flare.engine.process_usage import open_files, resident_bytes
 from flare.engine.records import CompletionReader
 from flare.engine.tiers import TierTransfers
+from flare.engine.timeline import StepTimeline, Submitted
 from flare.engine.timing import StepTimes
 from flare.errors import DeviceError, ExecutionError
 from flare.scheduler import LaneRecord, Plan, ProposalSource, Refusal, Request, Saving, Scheduler, Settings
@@ -71,7 +72,9 @@ class Engine:
             p.name: UploadPacker(contract, p, device.max_frames, device.tables) for p in programs
         }
         self._readers = {p.name: CompletionReader(contract, p) for p in programs}
-        self._in_flight: deque[tuple[Plan, Frame]] = deque()
+        self._in_flight: deque[tuple[Plan, Frame, Submitted]] = deque()
+        self.timeline = StepTimeline()
+        self._rested = True  # there was nothing to do
         self._times = StepTimes()
         self._steps = 0
         self._generated = 0
@@ -87,10 +90,12 @@ class Engine:
         """
         try:
             self._end_transfers()
+            began = self.timeline.now()
             while (plan := self.scheduler.plan()) is not None:
-                self._in_flight.append((plan, self._submit(plan)))
+                began = self._submit(plan, began)
             if not self._in_flight:
                 self._times.idle()
+                self._rested = True
                 return False
             self._collect(*self._in_flight.popleft())
         except (DeviceError, ExecutionError) as error:
@@ -105,18 +110,33 @@ class Engine:
                 else:
                     self.scheduler.restored(*end)
 
-    def _submit(self, plan: Plan) -> Frame:
+    def _submit(self, plan: Plan, began: int) -> int:
+        """Submit a plan that was looked for from `began` nanoseconds on; returns the time when it is done."""
         name = plan.program.name
+        planned = self.timeline.now()
         self._times.submitted(plan.program.kind in STEP_KINDS, self._clock())
-        return self.device.submit(name, self._packers[name].pack(plan))
+        upload = self._packers[name].pack(plan)
+        packed = self.timeline.now()
+        frame = self.device.submit(name, upload)
+        ended = self.timeline.now()
+        parts = Submitted(planned - began, packed - planned, ended - packed, self._rested)
+        self._rested = False
+        self._in_flight.append((plan, frame, parts))
+        return ended
 
-    def _collect(self, plan: Plan, frame: Frame) -> None:
+    def _collect(self, plan: Plan, frame: Frame, submitted: Submitted) -> None:
+        began = self.timeline.now()
         frame.wait()
+        waited = self.timeline.now()
         self._steps += 1
-        elapsed_us = frame.elapsed_us
+        elapsed_us, lanes = frame.elapsed_us, len(plan.lanes)
         self._times.completed(plan.program.kind in STEP_KINDS, elapsed_us)
         records = self._readers[plan.program.name].read(plan, frame.completion)
         self.scheduler.complete(plan, records, elapsed_us)
+        ended = self.timeline.now()
+        self.timeline.completed(
+            plan.program, lanes, submitted, waited - began, ended - waited, elapsed_us, frame.gap_us
+        )
 
     def _fail(self, error: Exception) -> None:
         self._refusing = True

@@ -68,13 +68,19 @@ class QueryCache(msgspec.Struct, frozen=True, tag="cache"):
     most: int = 1000
 
 
+class QueryTimeline(msgspec.Struct, frozen=True, tag="timeline"):
+    """Ask for one `TimelineReport` of the steps behind number `since`."""
+
+    since: int = 0
+
+
 class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
     """Refuse new work; with `drain` finish what runs, otherwise cancel it; then exit."""
 
     drain: bool = True
 
 
-Command = Submit | Cancel | QueryStats | QueryCache | Shutdown
+Command = Submit | Cancel | QueryStats | QueryCache | QueryTimeline | Shutdown
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True):
@@ -86,12 +92,16 @@ class TokenLogprobs(msgspec.Struct, frozen=True):
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
-    """The engine loaded its core and serves. Sent once per connection."""
+    """The engine loaded its core and serves. Sent once per connection. `load_spans` has, by part of loading,
+    begin and end in milliseconds; parts overlap."""
 
     context: int
     concurrency: int
     ledger: dict[str, int]
     ready_seconds: float
+    cache_tokens: int = 0
+    snapshot_rows: int = 0
+    load_spans: dict[str, tuple[float, float]] = {}
 
 
 class Admitted(msgspec.Struct, frozen=True, tag="admitted"):
@@ -224,4 +234,43 @@ class CacheReport(msgspec.Struct, frozen=True, kw_only=True, tag="cache_report")
     checkpoints: tuple[CachedPrefix, ...]
 
 
-Event = CacheReport | Ready | LoadFailed | Admitted | Tokens | Finished | Rejected | Failed | Stats
+class StepTiming(msgspec.Struct, frozen=True, kw_only=True):
+    """One step, in microseconds of the host: planning, packing the upload, submitting, waiting for the
+    device, taking in the completion, sending events. `device_us` is the program's time as the device saw it,
+    `gap_us` the device's time between the program before and this one; None when there was nothing to do
+    before. A device that runs programs while they are submitted has its time in `submit_us`. `requests` are
+    the lanes in use."""
+
+    number: int
+    program: str
+    kind: str
+    requests: int
+    plan_us: float
+    pack_us: float
+    submit_us: float
+    wait_us: float
+    complete_us: float
+    deliver_us: float
+    device_us: float
+    gap_us: float | None
+
+
+class TimelineReport(msgspec.Struct, frozen=True, kw_only=True, tag="timeline_report"):
+    """Steps that the engine remembers, the oldest first; `newest` is the number of the last one it did."""
+
+    newest: int
+    steps: tuple[StepTiming, ...]
+
+
+Event = (
+    TimelineReport
+    | CacheReport
+    | Ready
+    | LoadFailed
+    | Admitted
+    | Tokens
+    | Finished
+    | Rejected
+    | Failed
+    | Stats
+)

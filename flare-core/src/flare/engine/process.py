@@ -34,6 +34,7 @@ from flare.engine.messages import (
     LoadFailed,
     QueryCache,
     QueryStats,
+    QueryTimeline,
     Ready,
     Shutdown,
     Submit,
@@ -106,6 +107,8 @@ class EngineProcess:
                 self._engine.cancel(command.request_id)
             case QueryStats():
                 self._events.append(self._engine.stats())
+            case QueryTimeline():
+                self._events.append(self._engine.timeline.report(command.since))
             case QueryCache():
                 self._events.append(self._engine.cache_report(command.most))
             case Shutdown():
@@ -117,8 +120,10 @@ class EngineProcess:
 
     def _flush(self) -> None:
         if self._events:
+            began = self._engine.timeline.now()
             self._socket.send(encode_events(self._events))
             self._events.clear()
+            self._engine.timeline.delivered(self._engine.timeline.now() - began)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -165,6 +170,9 @@ def _serve(socket: zmq.Socket[bytes], options: argparse.Namespace) -> int:
         concurrency=capacities.concurrency,
         ledger=dict(device.ledger),
         ready_seconds=time.monotonic() - options.started,
+        cache_tokens=(capacities.pages - 1) * device.contract.page.page_tokens,
+        snapshot_rows=capacities.snapshot_rows,
+        load_spans=dict(device.load_spans),
     )
     try:
         process.run(ready)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from flare.engine.client import ProcessEngineClient
 from flare.engine.generation import ProcessGeneration
-from flare.engine.messages import CacheReport, Ready, Stats, Submit
+from flare.engine.messages import CacheReport, Ready, Stats, Submit, TimelineReport
 from flare.errors import ExecutionError, FlareError, UnavailableError
 
 logger = logging.getLogger("flare.engine")
@@ -109,6 +109,11 @@ class EngineSupervisor:
         """See `EngineClient.cache_report`."""
         self._check()
         return await self._client.cache_report(most)
+
+    async def timeline(self, since: int = 0) -> TimelineReport:
+        """See `EngineClient.timeline`."""
+        self._check()
+        return await self._client.timeline(since)
 
     async def shutdown(self, drain: bool = True, drain_timeout_s: float = 30.0) -> None:
         """End the engine process and start no other. Idempotent; see `ProcessEngineClient.shutdown`."""

@@ -45,6 +45,31 @@ class CachedPrefixes(_Shape):
     checkpoints: list[CachedPrefix]
 
 
+class StepTiming(_Shape):
+    """One step of the engine, in microseconds."""
+
+    number: int
+    program: str
+    kind: str
+    requests: int
+    plan_us: float
+    pack_us: float
+    submit_us: float
+    wait_us: float
+    complete_us: float
+    deliver_us: float
+    device_us: float
+    gap_us: float | None
+
+
+class StepTimings(_Shape):
+    """The steps that the engine remembers, the oldest first; `newest` is the number of the last one."""
+
+    type: Literal["timeline_report"]
+    newest: int
+    steps: list[StepTiming]
+
+
 class CachedTokens(_Shape):
     """Details of `prompt_tokens`."""
 

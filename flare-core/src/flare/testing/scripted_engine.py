@@ -14,6 +14,7 @@ from flare.engine.messages import (
     Ready,
     Stats,
     Submit,
+    TimelineReport,
     TokenLogprobs,
     Tokens,
 )
@@ -123,6 +124,10 @@ class ScriptedEngine:
     async def cache_report(self, most: int = 1000) -> CacheReport:
         """Nothing is cached."""
         return CacheReport(total=0, checkpoints=())
+
+    async def timeline(self, since: int = 0) -> TimelineReport:
+        """Nothing runs here."""
+        return TimelineReport(newest=0, steps=())
 
 
 class ScriptedGeneration:

@@ -21,7 +21,9 @@ async def decode(target: Target, recorder: Recorder) -> None:
     prompt = fit(target, recorder, target.settings.decode_prompt_tokens, output)
     for streams in target.settings.concurrency:
         requests = [target.complete([user(target.prompt(prompt))], output) for _ in range(streams)]
+        target.step_log.skip(await target.steps(target.step_log.newest))
         answers = await asyncio.gather(*map(recorder.attempt, requests))
+        target.step_log.take(await target.steps(target.step_log.newest), streams)
         complete = [answer for answer in answers if answer is not None]
         if len(complete) == streams:
             for answer in complete:

@@ -17,11 +17,11 @@ from flare.device.cuda.budget import MemoryBudget
 from flare.device.cuda.contents import ContentUpload
 from flare.device.cuda.context import Context
 from flare.device.cuda.driver import CudaDriver, Driver
-from flare.device.cuda.frames import CudaFrame, FrameSlot
+from flare.device.cuda.frames import CudaFrame, FrameSlot, ProgramSpans
 from flare.device.cuda.graph_load import LoadedGraph, check_machine, load_graph
 from flare.device.cuda.graph_spec import PAYLOAD_FORMAT, GraphSpec, decode, image_tensor
 from flare.device.cuda.images import KernelImages
-from flare.device.cuda.load_times import LoadTimes
+from flare.device.load_times import LoadTimes
 from flare.device.options import LoadOptions
 from flare.device.sizing import BLOCK_REGIONS, least_counts, sized
 from flare.device.tables import host_tables
@@ -63,6 +63,7 @@ class CudaDevice:
         self.contract = contract
         self.tables = host_tables(contract, source.bytes)
         self._times = LoadTimes()
+        self.load_spans = self._times.spans
         self._cleanup = ExitStack()
         with ExitStack() as undo:
             undo.callback(self._cleanup.close)
@@ -101,6 +102,8 @@ class CudaDevice:
             self._upload_address = self._first_address(Region.UPLOAD)
             self._completion_address = self._first_address(Region.COMPLETION)
             self._slots = [self._slot() for _ in range(self.max_frames)]
+            self._spans = ProgramSpans(self._driver, self.max_frames)
+            self._cleanup.callback(self._spans.close)
             self._flying: list[CudaFrame] = []
             self._copies = BlockCopies(self._driver, self._context, self.contract, arena.book)
             self._cleanup.callback(self._copies.close)
@@ -165,14 +168,9 @@ class CudaDevice:
         arena.freeze()
 
     @property
-    def load_spans(self) -> dict[str, tuple[float, float]]:
-        """Parts of loading: when each began and ended, in milliseconds since loading began."""
-        return self._times.spans
-
-    @property
     def load_ms(self) -> dict[str, float]:
         """How long each part of loading took, beside whatever ran at the same time."""
-        return {part: end - begin for part, (begin, end) in self._times.spans.items()}
+        return {part: end - begin for part, (begin, end) in self.load_spans.items()}
 
     def submit(self, program: str, upload: Bytes) -> CudaFrame:
         """See `flare.device.base.Device`. Submitting beyond `max_frames` is a bug of the caller."""
@@ -181,7 +179,7 @@ class CudaDevice:
         self._flying = [frame for frame in self._flying if not frame.done()]
         slot = next((s for s in self._slots if all(frame.slot is not s for frame in self._flying)), None)
         assert slot is not None, "too many frames in flight"
-        frame = CudaFrame(self._driver, slot, program, spec.completion_bytes)
+        frame = CudaFrame(self._driver, slot, self._spans.next(), program, spec.completion_bytes)
         self._flying.append(frame)
         addresses = (self._upload_address, self._completion_address)
         frame.enqueue(graph, self._stream, upload[: spec.upload_bytes], addresses)

@@ -25,7 +25,6 @@ class FrameSlot:
         self._driver = driver
         self.upload = PinnedBytes(driver, upload_bytes)
         self.completion = PinnedBytes(driver, completion_bytes)
-        self.began, self.ended = (driver.call("cuEventCreate", _TIMING) for _ in range(2))
         self.done = driver.call("cuEventCreate", _NO_TIMING | _BLOCKING_SYNC)
 
     @property
@@ -35,20 +34,61 @@ class FrameSlot:
 
     def close(self) -> None:
         """Free everything; no program may be in flight."""
-        for event in (self.began, self.ended, self.done):
-            self._driver.probe("cuEventDestroy", event)
+        self._driver.probe("cuEventDestroy", self.done)
         self.upload.close()
         self.completion.close()
+
+
+class ProgramSpan:
+    """The events at the begin and the end of one program on the device."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self.began, self.ended = (driver.call("cuEventCreate", _TIMING) for _ in range(2))
+
+    def close(self) -> None:
+        """Give the events back."""
+        for event in (self.began, self.ended):
+            self._driver.probe("cuEventDestroy", event)
+
+
+class ProgramSpans:
+    """Spans for programs that follow one another, of which `frames` can be in flight: one more than those,
+    because the pause before a program begins with the end of the one before."""
+
+    def __init__(self, driver: Driver, frames: int) -> None:
+        self._spans = [ProgramSpan(driver) for _ in range(frames + 1)]
+        self._count = 0
+
+    def next(self) -> tuple[ProgramSpan, ProgramSpan | None]:
+        """The span of the next program, and that of the program before it."""
+        size = len(self._spans)
+        before = self._spans[(self._count - 1) % size] if self._count else None
+        self._count += 1
+        return self._spans[(self._count - 1) % size], before
+
+    def close(self) -> None:
+        """Give everything back; no program may be in flight."""
+        for span in self._spans:
+            span.close()
 
 
 class CudaFrame:
     """See `flare.device.base.Frame`. Keeps a copy of the completion once done, and gives its slot back."""
 
-    def __init__(self, driver: Driver, slot: FrameSlot, program: str, completion_bytes: int) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        slot: FrameSlot,
+        spans: tuple[ProgramSpan, ProgramSpan | None],
+        program: str,
+        completion_bytes: int,
+    ) -> None:
         self._driver, self._program = driver, program
         self._slot: FrameSlot | None = slot
+        self._span, self._before = spans
         self._completion = np.empty(completion_bytes, np.uint8)
-        self._elapsed_us = 0.0
+        self._elapsed_us = self._gap_us = 0.0
         self._error: DeviceError | None = None
 
     def enqueue(self, graph: LoadedGraph, stream: Any, upload: Bytes, addresses: tuple[int, int]) -> None:
@@ -58,9 +98,9 @@ class CudaFrame:
         slot.upload.array[: len(upload)] = upload
         if len(upload):
             call("cuMemcpyHtoDAsync", addresses[0], slot.upload.address, len(upload), stream)
-        call("cuEventRecord", slot.began, stream)
+        call("cuEventRecord", self._span.began, stream)
         graph.launch(stream)
-        call("cuEventRecord", slot.ended, stream)
+        call("cuEventRecord", self._span.ended, stream)
         if len(self._completion):
             size = len(self._completion)
             call("cuMemcpyDtoHAsync", slot.completion.address, addresses[1], size, stream)
@@ -105,10 +145,20 @@ class CudaFrame:
         assert self._slot is None, "read after done() only"
         return self._elapsed_us
 
+    @property
+    def gap_us(self) -> float:
+        """Time between the program before and this one: copies, and nothing to do."""
+        assert self._slot is None, "read after done() only"
+        return self._gap_us
+
     def _settle(self, slot: FrameSlot) -> None:
         try:
             self._driver.call("cuEventSynchronize", slot.done)
-            self._elapsed_us = 1000 * self._driver.call("cuEventElapsedTime", slot.began, slot.ended)
+            elapsed = self._driver.call("cuEventElapsedTime", self._span.began, self._span.ended)
+            self._elapsed_us = 1000 * elapsed
+            if self._before is not None:
+                gap = self._driver.call("cuEventElapsedTime", self._before.ended, self._span.began)
+                self._gap_us = 1000 * gap
         except CudaError as error:
             self._error = DeviceError(f"program {self._program} failed: {error}", field=self._program)
             raise self._error from error
