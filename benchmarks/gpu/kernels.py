@@ -139,7 +139,8 @@ def record(
     for kernel in kernels:
         parts[operators.of(kernel.name)].append(kernel.microseconds)
     for operator, times in sorted(parts.items(), key=lambda part: -sum(part[1])):
-        recorder.add(program, f"{operator}, {len(times)} kernels", sum(times), "µs", "lower")
+        recorder.add(f"{program}: {operator}", "time", sum(times), "µs", "lower")
+        recorder.add(f"{program}: {operator}", "kernels", len(times), "")
     by_layer = [
         sum(k.microseconds for place, k in enumerate(kernels) if layers.of(place) == layer)
         for layer in range(layers.count)

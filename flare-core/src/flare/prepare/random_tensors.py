@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from flare.corefile.store import default_threads
 from flare.errors import CheckpointError
 from flare.prepare.checkpoint import TensorInfo, known_tensor
 
@@ -44,14 +46,21 @@ class RandomTensors:
         if len(shape) < 2:
             fill = 0.0 if name.endswith("bias") else 1.0
             return torch.full(shape, fill, dtype=torch.bfloat16)
-        digest = hashlib.sha256(f"{self._seed}\0{name}".encode()).digest()
-        generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))
-        # Rows a piece at a time: a large embedding in float32 would be twice the tensor.
+        # A piece at a time, each with a generator of its own: a large embedding in float32 would be twice the
+        # tensor, and one thread would need minutes for a large model.
         tensor = torch.empty(shape, dtype=torch.bfloat16)
         rows = max(1, _PIECE // max(1, math.prod(shape[1:])))
-        for piece in tensor.split(rows):
-            piece.copy_(torch.randn(piece.shape, generator=generator) * self._deviation)
+
+        def fill_piece(numbered: tuple[int, torch.Tensor]) -> None:
+            number, piece = numbered
+            digest = hashlib.sha256(f"{self._seed}\0{name}\0{number}".encode()).digest()
+            generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))
+            piece.copy_(torch.randn(piece.shape, generator=generator).mul_(self._deviation))
+
+        with ThreadPoolExecutor(default_threads(), thread_name_prefix="random") as pool:
+            for _ in pool.map(fill_piece, enumerate(tensor.split(rows))):
+                pass
         return tensor
 
 
-_PIECE = 1 << 22
+_PIECE = 1 << 20

@@ -20,7 +20,7 @@ from flare.prepare.random_tokenizer import CHAT_TEMPLATE, byte_tokenizer
 from flare.prepare.source_cache import cache_directory
 from flare.recipes.source import LocalCheckpoint, ProgressReporter
 
-_VERSION = 1  # of how tensors follow from a description
+_VERSION = 2  # of how tensors follow from a description
 
 
 class RandomSource:
