@@ -10,6 +10,9 @@ import itertools
 import random
 import time
 from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
 
 from flare.bench.errors import BenchmarkError
 from flare.bench.prompts import WORDS, Lengths
@@ -60,6 +63,10 @@ class EngineTarget(Target):
         stats = await self.engine.stats()
         times = StepTimes(stats.step_period_ms / 1000, stats.program_ms / 1000)
         return times if times.period > 0 else None
+
+    async def steps(self, since: int = 0) -> dict[str, Any] | None:
+        """See `Target.steps`."""
+        return msgspec.to_builtins(await self.engine.timeline(since))
 
 
 class EngineStream(Stream):

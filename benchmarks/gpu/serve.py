@@ -33,6 +33,9 @@ async def measure(core: Path, into: Path, label: str, scenarios: list[str], sett
             found = await run_scenario(scenario, target)
             result_file.add(into, label, scenario, found)
             print(scenario, f"{found.seconds:.1f} s", found.errors or "", flush=True)
+        steps = Recorder()
+        if target.step_log.record(steps):
+            result_file.add_recorded(into, label, "steps", steps, 0.0)
         growth = (await engine.stats()).device_growth
         if growth is not None:
             recorder = Recorder()

@@ -110,6 +110,9 @@ async def _engine(core: Path, case: str, recorder: Recorder) -> None:
         recorder.add("memory", "GPU outside the ledger", 100 * (used - ledger) / used, "%", "lower")
         for name, value in sorted(engine.ready.ledger.items()):
             recorder.add("ledger", name, value / _MIB, "MiB")
+        for name, (start, end) in engine.ready.load_spans.items():
+            recorder.add(f"loading, {case}", f"{name}: from", start, "ms", "lower")
+            recorder.add(f"loading, {case}", f"{name}: to", end, "ms", "lower")
         for name, mebibytes in _host_memory(engine.pid).items():
             recorder.add("memory", name, mebibytes, "MiB", "lower")
     finally:

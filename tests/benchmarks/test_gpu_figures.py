@@ -57,6 +57,7 @@ def test_scenarios_measure_an_engine(roomy_core: Path, tmp_path: Path) -> None:
     assert figures["repeat", "again", "cached"].values == [60] * 4
     assert min(figures["decode", "2 streams", "total"].values) > 1
     assert figures["decode", "the server's last steps", "program"].median > 0
+    assert figures["steps", "program", "2 streams p50"].median > 0
     assert ("mixed", "100 tokens beside 2 streams", "inter-token during, p99") in figures
 
 
