@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from flare.prepare import CheckpointError, NumberFormat, WeightFormat, WeightFormats
 from flare.prepare import expert_modules as names
-from flare_components.modules.packed_linear import operand
+from flare_components.modules.parameters import empty_parameter
 from flare_components.quant import csf, mxfp8, nvfp4
 
 
@@ -91,27 +91,26 @@ def _operands(
 ) -> dict[str, nn.Parameter]:
     if found.number is NumberFormat.MXFP8:
         return {
-            "codes": operand(torch.float8_e4m3fn, number, rows, columns),
-            "scales": operand(torch.float8_e8m0fnu, number, rows, -(-columns // mxfp8.BLOCK)),
+            "codes": empty_parameter(number, rows, columns, dtype=torch.float8_e4m3fn),
+            "scales": empty_parameter(number, rows, -(-columns // mxfp8.BLOCK), dtype=torch.float8_e8m0fnu),
         }
     if found.number is NumberFormat.FP8_BLOCK:
         grid = -(-rows // found.block[0]), -(-columns // found.block[1])
         return {
-            "codes": operand(torch.float8_e4m3fn, number, rows, columns),
-            "scales": operand(torch.float32, number, *grid),
+            "codes": empty_parameter(number, rows, columns, dtype=torch.float8_e4m3fn),
+            "scales": empty_parameter(number, *grid, dtype=torch.float32),
         }
-    made = {"codes": operand(torch.uint8, number, rows, columns // 2)}
+    made = {"codes": empty_parameter(number, rows, columns // 2, dtype=torch.uint8)}
     blocks = -(-columns // nvfp4.BLOCK)
     if found.compressed:
         slabs = rows // csf.SLAB
-        made["fixed"] = operand(torch.uint8, number, slabs, csf.SLAB * (1 + blocks // 2))
-        made["exceptions"] = operand(torch.uint32, exceptions)
-        made["starts"] = operand(torch.int32, number * slabs + 1)
+        made["fixed"] = empty_parameter(number, slabs, csf.SLAB * (1 + blocks // 2), dtype=torch.uint8)
+        made["exceptions"] = empty_parameter(exceptions, dtype=torch.uint32)
+        made["starts"] = empty_parameter(number * slabs + 1, dtype=torch.int32)
     else:
-        made["scales"] = operand(torch.float8_e4m3fn, number, rows, blocks)
-    made["global"] = (
-        operand(torch.float32, number, 2) if name == "gate_up" else operand(torch.float32, number)
-    )
+        made["scales"] = empty_parameter(number, rows, blocks, dtype=torch.float8_e4m3fn)
+    pair = (number, 2) if name == "gate_up" else (number,)
+    made["global"] = empty_parameter(*pair, dtype=torch.float32)
     if found.quantized_input:
-        made["input"] = operand(torch.float32, number)
+        made["input"] = empty_parameter(number, dtype=torch.float32)
     return made

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from flare.prepare import NumberFormat, WeightFormat
+from flare_components.modules.parameters import empty_parameter
 from flare_components.quant import mxfp8, nvfp4
 
 
@@ -30,11 +31,6 @@ def linear_for(
     )
 
 
-def operand(dtype: torch.dtype, *shape: int) -> nn.Parameter:
-    """A weight to be filled in."""
-    return nn.Parameter(torch.empty(shape, dtype=dtype, device="meta"), requires_grad=False)
-
-
 class Nvfp4Linear(nn.Module):
     """`flare::nvfp4_linear`."""
 
@@ -42,11 +38,11 @@ class Nvfp4Linear(nn.Module):
         self, inputs: int, outputs: int, dtype: torch.dtype, *, bias: bool, quantized_input: bool
     ) -> None:
         super().__init__()
-        self.codes = operand(torch.uint8, outputs, inputs // 2)
-        self.scales = operand(torch.float8_e4m3fn, outputs, -(-inputs // nvfp4.BLOCK))
-        self.global_scale = operand(torch.float32, outputs)
-        self.input_scale = operand(torch.float32, 1) if quantized_input else None
-        self.bias = operand(dtype, outputs) if bias else None
+        self.codes = empty_parameter(outputs, inputs // 2, dtype=torch.uint8)
+        self.scales = empty_parameter(outputs, -(-inputs // nvfp4.BLOCK), dtype=torch.float8_e4m3fn)
+        self.global_scale = empty_parameter(outputs, dtype=torch.float32)
+        self.input_scale = empty_parameter(1, dtype=torch.float32) if quantized_input else None
+        self.bias = empty_parameter(outputs, dtype=dtype) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
         """x [N, inputs] -> [N, outputs]."""
@@ -63,9 +59,9 @@ class Mxfp8Linear(nn.Module):
         self, inputs: int, outputs: int, dtype: torch.dtype, *, bias: bool, quantized_input: bool
     ) -> None:
         super().__init__()
-        self.codes = operand(torch.float8_e4m3fn, outputs, inputs)
-        self.scales = operand(torch.float8_e8m0fnu, outputs, -(-inputs // mxfp8.BLOCK))
-        self.bias = operand(dtype, outputs) if bias else None
+        self.codes = empty_parameter(outputs, inputs, dtype=torch.float8_e4m3fn)
+        self.scales = empty_parameter(outputs, -(-inputs // mxfp8.BLOCK), dtype=torch.float8_e8m0fnu)
+        self.bias = empty_parameter(outputs, dtype=dtype) if bias else None
         self.quantized_input = quantized_input
 
     def forward(self, x: Tensor) -> Tensor:
@@ -90,9 +86,9 @@ class Fp8BlockLinear(nn.Module):
         block: tuple[int, int],
     ) -> None:
         super().__init__()
-        self.codes = operand(torch.float8_e4m3fn, outputs, inputs)
-        self.scales = operand(torch.float32, -(-outputs // block[0]), -(-inputs // block[1]))
-        self.bias = operand(dtype, outputs) if bias else None
+        self.codes = empty_parameter(outputs, inputs, dtype=torch.float8_e4m3fn)
+        self.scales = empty_parameter(-(-outputs // block[0]), -(-inputs // block[1]), dtype=torch.float32)
+        self.bias = empty_parameter(outputs, dtype=dtype) if bias else None
         self.block = block
         self.quantized_input = quantized_input
 
