@@ -33,6 +33,7 @@ from flare_components.modules import (
     HyperConnection,
     NgramHash,
     NgramInjection,
+    RoutedExperts,
     SelectedAttention,
 )
 
@@ -220,9 +221,9 @@ def ngram_hash(source: Qwen4ExpTextPLELayer, config: Qwen4ExpTextConfig) -> Ngra
     return _filled(
         module,
         {
-            "multipliers": source.ple_embedding.layer_multipliers,
-            "moduli": source.ple_embedding.ngram_heads_vocab_sizes,
-            "offsets": source.ple_embedding.ngram_heads_offsets,
+            "multipliers": source.ple_embedding.layer_multipliers.unsqueeze(0),
+            "moduli": source.ple_embedding.ngram_heads_vocab_sizes.unsqueeze(0),
+            "offsets": source.ple_embedding.ngram_heads_offsets.unsqueeze(0),
         },
     )
 
@@ -273,11 +274,11 @@ def selected_attention(
 
 def expert_mixture(source: Qwen4ExpTextSparseMoeBlock, config: Qwen4ExpTextConfig) -> ExpertMixture:
     module = ExpertMixture(
+        RoutedExperts(config.num_experts, config.hidden_size, config.moe_intermediate_size, F32),
         hidden=config.hidden_size,
-        experts=config.num_experts,
+        number=config.num_experts,
         chosen=config.num_experts_per_tok,
-        intermediate=config.moe_intermediate_size,
-        shared_intermediate=config.shared_expert_intermediate_size,
+        shared_inner=config.shared_expert_intermediate_size,
         dtype=F32,
     )
     shared = source.shared_expert
@@ -285,8 +286,8 @@ def expert_mixture(source: Qwen4ExpTextSparseMoeBlock, config: Qwen4ExpTextConfi
         module,
         {
             "router_proj.weight": torch.cat((source.gate.weight, source.shared_expert_gate.weight)),
-            "gate_up": source.experts.gate_up_proj,
-            "down": source.experts.down_proj,
+            "experts.gate_up": source.experts.gate_up_proj,
+            "experts.down": source.experts.down_proj,
             "shared.gate_up_proj.weight": torch.cat((shared.gate_proj.weight, shared.up_proj.weight)),
             "shared.down_proj.weight": shared.down_proj.weight,
         },

@@ -18,17 +18,17 @@ def start_operands(lanes, group):
     return positions, anchors, lanes.query_start, lanes.context_lens, lanes.live_rows, group
 
 
-def pool_operands(lanes, group, page_tokens, dtype=torch.float32, width=24, part=16):
+def pool_operands(lanes, group, page_tokens, dtype=torch.float32, extent=0, width=24, part=16):
     keys = lanes.packed(40 + width, dtype=dtype)[:, 40:]
     cos, sin, weight = (
         *(lanes.packed(part, dtype=dtype) for _ in range(2)),
         lanes.normal(width, dtype=dtype),
     )
-    open_keys = lanes.state(group, width, dtype=dtype)
+    open_keys = lanes.state(extent or group, width, dtype=dtype)
     _, table = lanes.paged(page_tokens, 1)
     pages = torch.full((int(table.max()) + 1, 3, page_tokens // group, width), torch.nan).to(dtype)[:, 1]
     lengths = table, lanes.query_start, lanes.context_lens, lanes.live_rows
-    return keys, cos, sin, weight, open_keys, pages, *lengths, 1e-6, 1.0
+    return keys, cos, sin, weight, open_keys, pages, *lengths, group, 1e-6, 1.0
 
 
 @pytest.mark.parametrize("group", [1, 2, 4, 7])
@@ -51,6 +51,13 @@ def test_pooled_keys_agree_with_the_reference(mix, group, page_tokens, dtype):
     args = pool_operands(Ragged(mix), group, page_tokens, dtype)
     tolerance = 4e-6 if dtype == torch.float32 else 4 * torch.finfo(dtype).eps
     agree("pool_groups", reference_sequence.pool_groups, args, written=(4, 5), tolerance=tolerance)
+
+
+@pytest.mark.parametrize("extent", [5, 7, 8])
+@EACH
+def test_a_ring_may_keep_more_than_a_group(mix, extent):
+    args = pool_operands(Ragged(mix), 4, 8, extent=extent)
+    agree("pool_groups", reference_sequence.pool_groups, args, written=(4, 5), tolerance=4e-6)
 
 
 @EACH

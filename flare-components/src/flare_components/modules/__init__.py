@@ -1,7 +1,7 @@
 """Replacement modules for serving: packed inputs, caller-owned state, fused projections, packed weights."""
 
 from flare_components.modules.attention import PagedAttention
-from flare_components.modules.expert_mixture import ExpertMixture
+from flare_components.modules.expert_mixture import ExpertMixture, RoutedExperts
 from flare_components.modules.gated_delta_net import GatedDeltaNet
 from flare_components.modules.group_rotary import GroupRotary, RotaryTables
 from flare_components.modules.hyper_connection import HyperConnection, Injection
@@ -27,6 +27,7 @@ __all__ = [
     "PagedAttention",
     "RMSNorm",
     "RotaryTables",
+    "RoutedExperts",
     "SelectedAttention",
     "experts_for",
     "hash_constants",

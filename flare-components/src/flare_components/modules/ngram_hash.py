@@ -1,4 +1,4 @@
-"""Which rows of a hashed n-gram table a position reads, and the constants of the hash."""
+"""Which rows of hashed n-gram tables a position reads, and the constants of the hash."""
 
 from __future__ import annotations
 
@@ -65,20 +65,20 @@ def _next_prime(value: int) -> int:
 
 
 class NgramHash(nn.Module):
-    """Table rows i64[N, G] of packed rows, -1 for padding; moves the token history `history` on.
+    """Rows i64[N, E, G] of E tables for packed rows, -1 for padding; moves the token history `history` on.
 
-    The three buffers are constants of the recipe (`hash_constants`), or come with the checkpoint.
+    Rows of the three buffers are the `HashConstants` of one table each: constants of the recipe, or they come
+    with the checkpoint.
     """
 
-    def __init__(self, *, order: int, heads: int, boundary: int, history: str = "tokens") -> None:
+    def __init__(
+        self, *, order: int, heads: int, boundary: int, tables: int = 1, history: str = "tokens"
+    ) -> None:
         super().__init__()
         self.boundary, self.history = boundary, history
-        for name, extent in (
-            ("multipliers", order),
-            ("moduli", (order - 1) * heads),
-            ("offsets", (order - 1) * heads),
-        ):
-            self.register_buffer(name, torch.empty(extent, dtype=torch.int64, device="meta"))
+        columns = (order - 1) * heads
+        for name, extent in (("multipliers", order), ("moduli", columns), ("offsets", columns)):
+            self.register_buffer(name, torch.empty(tables, extent, dtype=torch.int64, device="meta"))
 
     def forward(self, batch: Batch, state: ModelState) -> Tensor:
         """Once in a step, before anything reads the rows."""

@@ -89,6 +89,7 @@ class SelectedAttention(nn.Module):
             pages,
             *lanes,
             batch.live_rows,
+            self.group,
             self.eps,
             NORM_OFFSET,
         )

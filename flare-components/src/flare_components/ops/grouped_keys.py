@@ -1,8 +1,8 @@
 """Keys pooled over groups of tokens: where a group starts, and the pooled key of a completed group.
 
 `flare::group_starts` and `flare::pool_groups`. Tokens 0 to g - 1 of a sequence are group 0, and so on. A
-group's pooled key stands in pages; the raw keys of the group that is still open are kept in a ring of g
-entries in the row, token p in entry p mod g, so that a sequence can be cut anywhere.
+group's pooled key stands in pages; the raw keys of the last tokens are kept in a ring of E >= g entries in
+the row, token p in entry p mod E, so that a sequence can be cut inside a group.
 """
 
 from __future__ import annotations
@@ -54,32 +54,34 @@ def pool_groups(
     query_start: Tensor,
     context_lens: Tensor,
     live_rows: Tensor,
+    group: int,
     eps: float,
     offset: float,
 ) -> None:
-    """Write the pooled key of every group that a row completes, and keep the raw keys of the open group.
+    """Write the pooled key of every group that a row completes, and keep the raw keys of the last tokens.
 
     keys [N, D], strided in N; cos and sin [N, R] at the first token of the row's group; weight [D];
-    open_keys [rows, g, D], strided in rows; pages [P, G, D], strided in P, G groups a page;
+    open_keys [rows, E, D], strided in rows; pages [P, G, D], strided in P, G groups a page;
     page_table i32[L, MP]; query_start i32[L + 1]; context_lens i32[L]: tokens including these rows; live_rows
     i32[L], -1 idle. A pooled key is `norm_rotary` of the mean of the group's keys, which is taken in FP32 and
     rounded to their type.
     """
-    group, page_groups = open_keys.shape[1], pages.shape[1]
+    extent, page_groups = open_keys.shape[1], pages.shape[1]
     for span in active_lanes(keys.shape[0], query_start, live_rows, context_lens).all:
         kept, fresh = open_keys[span.row], keys[span.start : span.stop]
         held = span.past % group
         complete = (held + span.count) // group
         if complete:
-            members = torch.cat((kept[:held], fresh[: complete * group - held]))
+            opened = torch.arange(span.past - held, span.past) % extent
+            members = torch.cat((kept.index_select(0, opened), fresh[: complete * group - held]))
             mean = members.view(complete, group, -1).float().mean(1).to(keys.dtype)
             ends = slice(span.start + group - 1 - held, span.stop, group)
             pooled = norm_rotary(mean.unsqueeze(1), weight, cos[ends], sin[ends], eps, offset)
             places = torch.arange(complete) + span.past // group
             page = page_table[span.lane].index_select(0, places // page_groups)
             pages.index_put_((page.long(), places % page_groups), pooled.squeeze(1))
-        last = torch.arange(max(span.count - group, 0), span.count)
-        kept.index_copy_(0, (last + span.past) % group, fresh[-group:])
+        last = torch.arange(max(span.count - extent, 0), span.count)
+        kept.index_copy_(0, (last + span.past) % extent, fresh[-extent:])
 
 
 def _fake_starts(
@@ -108,6 +110,7 @@ def _fake_pool(
     query_start: Tensor,
     context_lens: Tensor,
     live_rows: Tensor,
+    group: int,
     eps: float,
     offset: float,
 ) -> None:
@@ -116,6 +119,7 @@ def _fake_pool(
     torch._check(
         open_keys.shape[2:] == pages.shape[2:] == (width,), lambda: "open_keys and pages are [.., .., D]"
     )
+    torch._check(0 < group <= open_keys.shape[1], lambda: "open_keys does not hold a group")
     torch._check(keys.dtype == open_keys.dtype == pages.dtype, lambda: "keys and their state differ in type")
     torch._check(cos.shape == sin.shape and cos.shape[0] == rows, lambda: "cos and sin are [N, R]")
     torch._check(cos.shape[1] <= width and cos.dtype == keys.dtype, lambda: "cos does not fit keys")
@@ -131,8 +135,8 @@ define(
 )
 define(
     "pool_groups(Tensor keys, Tensor cos, Tensor sin, Tensor weight, Tensor(a!) open_keys, Tensor(b!) pages, "
-    "Tensor page_table, Tensor query_start, Tensor context_lens, Tensor live_rows, float eps, float offset) "
-    "-> ()",
+    "Tensor page_table, Tensor query_start, Tensor context_lens, Tensor live_rows, int group, float eps, "
+    "float offset) -> ()",
     cpu=pool_groups,
     fake=_fake_pool,
 )

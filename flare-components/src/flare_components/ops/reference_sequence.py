@@ -3,6 +3,7 @@ is rounded. As `reference`, for tests only. State is written in place, as the op
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import torch
@@ -81,22 +82,23 @@ def ngram_rows(
     boundary: int,
 ) -> Tensor:
     """Python integers, wrapped to 64 signed bits."""
-    order, heads = len(multipliers), len(moduli) // (len(multipliers) - 1)
-    out = torch.full((len(ids), len(moduli)), -1)
+    tables, order = multipliers.shape
+    heads = moduli.shape[1] // (order - 1)
+    out = torch.full((len(ids), *moduli.shape), -1)
     for lane, row, owner in _rows(query_start, live_rows):
         past = min(_last(query_start, context_lens, lane, row), order - 1)
         known = history[owner].tolist()[order - 1 - past :]
         text = [*known, int(ids[row])]
-        for n in range(2, order + 1):
+        for table, n in itertools.product(range(tables), range(2, order + 1)):
             mix = 0
             for shift in range(n):
                 before = text[len(text) - 1 - shift : len(text) - 1]
                 broken = shift > 0 and (shift >= len(text) or boundary in before)
                 token = boundary if broken else text[len(text) - 1 - shift]
-                product = token * int(multipliers[shift])
+                product = token * int(multipliers[table, shift])
                 mix ^= (product + (1 << 63)) % (1 << 64) - (1 << 63)
             for head in range((n - 2) * heads, (n - 1) * heads):
-                out[row, head] = mix % int(moduli[head]) + int(offsets[head])
+                out[row, table, head] = mix % int(moduli[table, head]) + int(offsets[table, head])
         kept = ([-1] * (order - 1) + text)[-(order - 1) :]
         history[owner] = torch.tensor(kept, dtype=history.dtype)
     return out
@@ -130,16 +132,18 @@ def pool_groups(
     query_start: Tensor,
     context_lens: Tensor,
     live_rows: Tensor,
+    group: int,
     eps: float,
     offset: float,
 ) -> None:
     """Token by token."""
-    group, page_groups = open_keys.shape[1], pages.shape[1]
+    extent, page_groups = open_keys.shape[1], pages.shape[1]
     for lane, row, owner in _rows(query_start, live_rows):
         last = _last(query_start, context_lens, lane, row)
-        open_keys[owner, last % group] = keys[row]
+        open_keys[owner, last % extent] = keys[row]
         if last % group == group - 1:
-            mean = open_keys[owner].double().mean(0).to(keys.dtype).view(1, 1, -1)
+            members = torch.stack([open_keys[owner, (last - i) % extent] for i in range(group)])
+            mean = members.double().mean(0).to(keys.dtype).view(1, 1, -1)
             turned = norm_rotary(mean, weight, cos[row : row + 1], sin[row : row + 1], eps, offset)
             number = last // group
             pages[page_table[lane, number // page_groups], number % page_groups] = turned.view(-1)

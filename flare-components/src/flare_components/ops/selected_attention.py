@@ -95,29 +95,29 @@ def _sparse_rows(
     out: Tensor,
 ) -> None:
     """Write the rows of `span` in out [N, H, D]."""
-    page_tokens, kv_heads, width = k_pages.shape[1:]
-    within = torch.arange(group)
+    page_tokens, kv_heads = k_pages.shape[1:3]
     for start in range(span.start, span.stop, _ROW_BLOCK):
         rows = slice(start, min(start + _ROW_BLOCK, span.stop))
-        last = torch.arange(span.past, span.past + span.count)[start - span.start :][:_ROW_BLOCK].unsqueeze(1)
-        chosen = selected[rows].long().unsqueeze(2)
-        tokens = torch.where(chosen < 0, -1, chosen * group + within).flatten(1)
-        opened = (last + 1) // group * group + within
-        tokens = torch.cat((tokens, opened.masked_fill_(opened > last, -1)), 1)
+        last = torch.arange(rows.start, rows.stop) - span.start + span.past
+        tokens = _tokens(selected[rows].long(), last.unsqueeze(1), group)
         absent = tokens < 0
         # Token 0 stands for absent ones: it is the lane's own, so no foreign NaN gets under the mask.
         tokens.masked_fill_(absent, 0)
-        place = (
-            page_table[span.lane].index_select(0, (tokens // page_tokens).flatten()).long(),
-            tokens.flatten(),
-        )
-        place = place[0], place[1] % page_tokens
-        keys, values = (
-            kv[place].view(*tokens.shape, kv_heads, width).transpose(1, 2) for kv in (k_pages, v_pages)
-        )
-        mask = torch.zeros(tokens.shape).masked_fill_(absent, -torch.inf).view(len(tokens), 1, 1, -1)
+        page = page_table[span.lane].long()[tokens // page_tokens]
+        keys, values = (kv[page, tokens % page_tokens].transpose(1, 2) for kv in (k_pages, v_pages))
+        mask = torch.zeros(tokens.shape).masked_fill_(absent, -torch.inf)[:, None, None]
         grouped = q[rows].unflatten(1, (kv_heads, -1))
         out[rows] = _flash(grouped, keys, values, attn_mask=mask, scale=scale)[0].flatten(1, 2)
+
+
+def _tokens(selected: Tensor, last: Tensor, group: int) -> Tensor:
+    """selected i64[n, B], last i64[n, 1], the number of each row's own token -> i64[n, (B + 1) * group]: the
+    tokens of the selected groups and of the open one, -1 for none."""
+    within = torch.arange(group)
+    chosen = (selected * group).unsqueeze(2) + within
+    chosen = chosen.masked_fill_(selected.unsqueeze(2) < 0, -1).flatten(1)
+    opened = (last + 1) // group * group + within
+    return torch.cat((chosen, opened.masked_fill_(opened > last, -1)), 1)
 
 
 def _fake_select(
