@@ -159,6 +159,7 @@ GROUPS = {
             "weights": {"type": "float", "num_bits": 8, "strategy": "group", "group_size": 32},
             "input_activations": None,
         },
+        "group_plain": {"targets": [f"{PREFIX}.router"], "weights": None, "input_activations": None},
         "group_2": {
             "targets": ["Linear"],
             "weights": {"type": "float", "num_bits": 8, "strategy": "block", "block_structure": [64, 128]},
@@ -194,7 +195,9 @@ def test_groups_by_pattern_name_and_class() -> None:
     assert (first.names.codes, first.names.global_scale) == ("weight_packed", "weight_global_scale")
     assert (second.number, second.quantized_input) == (NumberFormat.MXFP8, False)
     assert (third.number, third.block, third.quantized_input) == (NumberFormat.FP8_BLOCK, (64, 128), True)
-    assert [found.of(module) for module in ("lm_head", f"{PREFIX}.mlp.gate")] == [None, None]
+    assert [found.of(module) for module in ("lm_head", f"{PREFIX}.mlp.gate", f"{PREFIX}.router")] == [
+        None
+    ] * 3
 
 
 def test_a_checkpoint_without_a_configuration_is_plain() -> None:

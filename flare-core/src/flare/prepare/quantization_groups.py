@@ -28,7 +28,7 @@ class GroupDeclarations(Declarations):
         ):
             raise CheckpointError("compressed-tensors needs config_groups", field="config_groups")
         self._ignored = tuple(config.get("ignore") or ())
-        self._named: list[tuple[str, Declared]] = []
+        self._named: list[tuple[str, Declared | None]] = []
         self._all: Declared | None = None
         for group in groups.values():
             for target in group.get("targets") or ():
@@ -45,8 +45,10 @@ class GroupDeclarations(Declarations):
         return next((found for target, found in self._named if matches(module, target)), self._all)
 
 
-def _declared(group: Mapping[str, Any], *, listed: bool) -> Declared:
-    weights = group.get("weights") or {}
+def _declared(group: Mapping[str, Any], *, listed: bool) -> Declared | None:
+    weights = group.get("weights")
+    if weights is None:
+        return None
     inputs = group.get("input_activations")
     kind = weights.get("type"), weights.get("num_bits"), weights.get("strategy")
     size = weights.get("group_size")
