@@ -43,6 +43,17 @@ def test_upload_into_typed_destinations(core: Path) -> None:
         assert out.tobytes() == payload(SPECS[4])
 
 
+@pytest.mark.parametrize("first", [0, 1, 2])
+def test_neighbouring_blocks_are_read_at_once(big: Path, first: int) -> None:
+    with CoreReader(big) as reader:
+        blocks, whole = reader.blocks("big"), reader.bytes("big")
+        for count in range(1, len(blocks) - first + 1):
+            begin, end = blocks[first][0], blocks[first + count - 1][1]
+            out = bytearray(end - begin)
+            reader.read_blocks("big", first, count, memoryview(out))
+            assert out == whole[begin:end]
+
+
 def test_progress_counts_every_byte_in_the_calling_thread(big: Path) -> None:
     with CoreReader(big) as reader:
         for run in (
@@ -60,9 +71,14 @@ def test_upload_stops_at_a_damaged_block(big: Path, threads: int, offset: int) -
     raw = bytearray(big.read_bytes())
     raw[len(raw) - len(split(bytes(raw))[1]) + offset] ^= 16
     big.write_bytes(raw)
-    with CoreReader(big) as reader, pytest.raises(CoreError, match=f"block {offset // (4 << 20)}") as caught:
+    damaged = f"big is damaged in block {offset // (4 << 20)}"
+    with CoreReader(big) as reader, pytest.raises(CoreError, match=damaged) as caught:
         reader.upload([("big", memoryview(bytearray(BIG.nbytes)))], threads=threads)
+    with CoreReader(big) as reader, pytest.raises(CoreError, match=f"block {offset // (4 << 20)}"):
+        reader.read_blocks("big", 0, 3, memoryview(bytearray(BIG.nbytes)))
     assert caught.value.field == "big"
+    with CoreReader(big) as reader, pytest.raises(CoreError, match=damaged):
+        reader.read_blocks("big", 0, 3, memoryview(bytearray(BIG.nbytes)))
 
 
 def test_ill_fitting_or_unknown_requests_fail_before_anything_is_copied(core: Path) -> None:

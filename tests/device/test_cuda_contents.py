@@ -10,6 +10,7 @@ import pytest
 from cuda_fake import FakeDriver
 
 from flare.contract import BufferSpec, DType, Initial, Region
+from flare.device.cuda import contents
 from flare.device.cuda.arena import Arena
 from flare.device.cuda.contents import ContentUpload
 from flare.device.cuda.context import Context
@@ -34,13 +35,12 @@ class Tensors:
         size, step = len(self.data[name]), self.block_bytes
         return [(begin, min(begin + step, size)) for begin in range(0, size, step)]
 
-    def read_block(self, name: str, index: int, out: memoryview) -> memoryview:
+    def read_blocks(self, name: str, first: int, count: int, out: memoryview) -> None:
         self.readers.add(threading.current_thread().name)
-        if self.damaged == (name, index):
-            raise CoreError(f"tensor {name} is damaged in block {index}", field=name)
-        begin, end = self.blocks(name)[index]
-        out[:] = self.data[name][begin:end]
-        return out
+        if self.damaged is not None and self.damaged[0] == name and 0 <= self.damaged[1] - first < count:
+            raise CoreError(f"tensor {name} is damaged in block {self.damaged[1]}", field=name)
+        blocks = self.blocks(name)
+        out[:] = self.data[name][blocks[first][0] : blocks[first + count - 1][1]]
 
 
 def buffers(sizes: Sequence[int] = SIZES) -> list[BufferSpec]:
@@ -71,7 +71,11 @@ def placed(driver: FakeDriver) -> Arena:
 @pytest.mark.parametrize("block_bytes", [64, 1000, 4096, 1 << 20])
 @pytest.mark.parametrize("threads", [1, 2, 7])
 @pytest.mark.parametrize("host_bytes", [1, 1 << 14, 1 << 28])
-def test_every_byte_arrives(block_bytes: int, threads: int, host_bytes: int) -> None:
+@pytest.mark.parametrize("run_bytes", [1, 8192])
+def test_every_byte_arrives(
+    block_bytes: int, threads: int, host_bytes: int, run_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contents, "_RUN_BYTES", run_bytes)
     driver, tensors = FakeDriver(), Tensors(block_bytes)
     arena, context = placed(driver), Context(driver)
     upload = ContentUpload(tensors, buffers(), threads=threads, host_bytes=host_bytes)

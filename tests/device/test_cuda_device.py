@@ -72,10 +72,9 @@ class Source(dict[str, bytes]):
         size, step = len(self[name]), self.block_bytes
         return [(begin, min(begin + step, size)) for begin in range(0, size, step)]
 
-    def read_block(self, name: str, index: int, out: memoryview) -> memoryview:
-        begin, end = self.blocks(name)[index]
-        out[:] = self[name][begin:end]
-        return out
+    def read_blocks(self, name: str, first: int, count: int, out: memoryview) -> None:
+        blocks = self.blocks(name)
+        out[:] = self[name][blocks[first][0] : blocks[first + count - 1][1]]
 
 
 def copy(source: str, target: str, nbytes: int) -> CopyNode:

@@ -103,10 +103,10 @@ class CoreWriter:
         """As `TensorStore.blocks`."""
         return self._store.blocks(name)
 
-    def read_block(self, name: str, index: int, out: memoryview) -> memoryview:
-        """A block of a written tensor, as `TensorStore.read_block`."""
+    def read_blocks(self, name: str, first: int, count: int, out: memoryview) -> None:
+        """Blocks of a written tensor, as `TensorStore.read_blocks`."""
         self._written(name)
-        return self._store.read_block(name, index, out)
+        self._store.read_blocks(name, first, count, out)
 
     def upload(
         self,

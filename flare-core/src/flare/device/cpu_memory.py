@@ -27,9 +27,9 @@ class TensorSource(Protocol):
     def blocks(self, name: str) -> Sequence[tuple[int, int]]:
         """Bytes [begin, end) of the parts of a tensor that are verified each by itself."""
 
-    def read_block(self, name: str, index: int, out: memoryview) -> memoryview:
-        """Copy part `index` of a tensor into `out`, which is as long, and verify it, in any thread. Raises
-        CoreError naming a damaged one."""
+    def read_blocks(self, name: str, first: int, count: int, out: memoryview) -> None:
+        """Copy some of those parts into `out`, which is as long, and verify them, in any thread. Raises
+        CoreError naming a damaged tensor."""
 
     def upload(self, requests: Iterable[tuple[str, memoryview]]) -> None:
         """Copy and verify many tensors in parallel. Raises CoreError naming a damaged one."""

@@ -1,6 +1,6 @@
 """A core's bytes on their way into a GPU: threads read, verify and copy them, all at the same time.
 
-Every thread has two blocks of host memory: while the GPU takes one, the thread reads and hashes into the
+Every thread has two parts of host memory: while the GPU takes one, the thread reads and hashes into the
 other. Reading begins before there is a context, as far as that memory goes. Weights are never in the memory
 of the process as a whole.
 """
@@ -11,6 +11,7 @@ import mmap
 import os
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -26,17 +27,21 @@ if TYPE_CHECKING:
     from flare.device.cpu_memory import TensorSource
 
 HOST_BYTES = 256 << 20
-"""Most host memory that loading takes, unless one block of a core is larger than half of it."""
+"""Most host memory that loading takes, unless one block of a core is larger."""
+_RUN_BYTES = 8 << 20
+"""What a thread reads at a time: every turn of a thread delays those that run Python code."""
 _MOST_THREADS = 16  # memory is the limit of more
 _PAGE = 4096
 _NO_TIMING, _BLOCKING_SYNC = 2, 1  # CUevent_flags
 
 
-class ContentBlock(NamedTuple):
-    """Checked block `number` of a tensor: bytes from `begin` of a buffer."""
+@dataclass(frozen=True, slots=True)
+class ContentRun:
+    """`count` checked blocks of a tensor from the `first` on: bytes from `begin` of a buffer."""
 
     tensor: str
-    number: int
+    first: int
+    count: int
     buffer: str
     begin: int
     nbytes: int
@@ -64,19 +69,20 @@ class ContentUpload:
         threads: int | None = None,
         host_bytes: int = HOST_BYTES,
     ) -> None:
-        blocks = [block for buffer in buffers for block in _blocks(source, buffer)]
-        self.nbytes = sum(block.nbytes for block in blocks)
+        runs = [run for buffer in buffers for run in _runs(source, buffer)]
+        self.nbytes = sum(run.nbytes for run in runs)
         self._source = source
-        self._left = iter(blocks)
+        self._left = iter(runs)
         self._lock = threading.Lock()
         self._opened = threading.Event()
         self._target: _Target | None = None
         self._failure: BaseException | None = None
         self._stopped = False
-        room = -(-max((block.nbytes for block in blocks), default=1) // _PAGE) * _PAGE
+        room = -(-max((run.nbytes for run in runs), default=1) // _PAGE) * _PAGE
         depth = 2 if 2 * room <= host_bytes else 1
-        threads = threads or min(len(os.sched_getaffinity(0)), _MOST_THREADS)
-        count = min(threads, max(host_bytes // (depth * room), 1), len(blocks))
+        # One processor is left to whoever loads kernels and graphs meanwhile.
+        threads = threads or min(max(len(os.sched_getaffinity(0)) - 1, 1), _MOST_THREADS)
+        count = min(threads, max(host_bytes // (depth * room), 1), len(runs))
         self._memory = _host_memory(max(count, 1) * depth * room)
         self._pinned = False
         parts = [self._memory[n * room : (n + 1) * room] for n in range(count * depth)]
@@ -119,7 +125,7 @@ class ContentUpload:
         for thread in self._threads:
             thread.join()
 
-    def _next(self) -> ContentBlock | None:
+    def _next(self) -> ContentRun | None:
         with self._lock:
             return None if self._stopped else next(self._left, None)
 
@@ -129,19 +135,19 @@ class ContentUpload:
             # What can be read before there is a GPU to take it.
             early = []
             for part in parts:
-                if (block := self._next()) is None:
+                if (run := self._next()) is None:
                     break
-                self._read(block, part)
-                early.append(block)
+                self._read(run, part)
+                early.append(run)
             self._opened.wait()
             if self._target is None or self._stopped:
                 return
             lane = _Lane(self._target, parts)
-            for block in early:
-                lane.send(block)
-            while (block := self._next()) is not None:
-                self._read(block, lane.free())
-                lane.send(block)
+            for run in early:
+                lane.send(run)
+            while (run := self._next()) is not None:
+                self._read(run, lane.free())
+                lane.send(run)
         except BaseException as error:
             self._failure = self._failure or error
             self._stopped = True
@@ -149,8 +155,8 @@ class ContentUpload:
             if lane is not None:
                 lane.close()
 
-    def _read(self, block: ContentBlock, part: Bytes) -> None:
-        self._source.read_block(block.tensor, block.number, part[: block.nbytes].data)
+    def _read(self, run: ContentRun, part: Bytes) -> None:
+        self._source.read_blocks(run.tensor, run.first, run.count, part[: run.nbytes].data)
 
 
 class _Lane:
@@ -168,12 +174,12 @@ class _Lane:
         self._target.driver.call("cuEventSynchronize", self._copied[self._turn])
         return self._parts[self._turn]
 
-    def send(self, block: ContentBlock) -> None:
-        """Copy the next part, which holds `block`."""
+    def send(self, run: ContentRun) -> None:
+        """Copy the next part, which holds `run`."""
         driver, _, stream, book = self._target
         source = self._parts[self._turn].ctypes.data
-        target = book.span(block.buffer).start + block.begin
-        driver.call("cuMemcpyHtoDAsync", target, source, block.nbytes, stream)
+        target = book.span(run.buffer).start + run.begin
+        driver.call("cuMemcpyHtoDAsync", target, source, run.nbytes, stream)
         driver.call("cuEventRecord", self._copied[self._turn], stream)
         self._turn = (self._turn + 1) % len(self._parts)
 
@@ -190,7 +196,7 @@ def _host_memory(nbytes: int) -> Bytes:
     return np.frombuffer(block, np.uint8)
 
 
-def _blocks(source: TensorSource, buffer: BufferSpec) -> Iterator[ContentBlock]:
+def _runs(source: TensorSource, buffer: BufferSpec) -> Iterator[ContentRun]:
     if buffer.initial is not Initial.BYTES or not buffer.nbytes:
         return
     assert buffer.tensor is not None
@@ -201,5 +207,8 @@ def _blocks(source: TensorSource, buffer: BufferSpec) -> Iterator[ContentBlock]:
             f"tensor {buffer.tensor} has {have} bytes and does not fill buffer {buffer.name}",
             field=buffer.name,
         )
-    for number, (begin, end) in enumerate(parts):
-        yield ContentBlock(buffer.tensor, number, buffer.name, begin, end - begin)
+    step = max(_RUN_BYTES // parts[0][1], 1)
+    for first in range(0, len(parts), step):
+        run = parts[first : first + step]
+        begin, end = run[0][0], run[-1][1]
+        yield ContentRun(buffer.tensor, first, len(run), buffer.name, begin, end - begin)

@@ -81,20 +81,21 @@ class CudaDevice:
                 opening = opener.submit(self._open, driver, ordinal)
                 with self._times.part("programs"):
                     specs = {p.name: _read_payload(p, source) for p in self.contract.programs}
+                    digests = {digest for spec in specs.values() for digest in spec.images}
+                    images = {digest: bytes(source.load(image_tensor(digest))) for digest in sorted(digests)}
                 opening.result()
             self._context.make_current()
-            images = {digest: image_tensor(digest) for spec in specs.values() for digest in spec.images}
             with self._times.part("memory"):
                 arena = self._reserve(specs, ordinal, relocate)
                 budget = MemoryBudget(self._context, self.contract, options, arena.granularity)
-                code = sum(len(source.bytes(tensor)) for tensor in images.values())
+                code = sum(map(len, images.values()))
                 budget.counts(budget.needed(buffers) + code)  # what does not fit is said before weights come
                 for buffer in buffers:
                     backed = 0 if buffer.region in BLOCK_REGIONS else buffer.nbytes
                     arena.place(buffer.name, buffer.region, buffer.offset, buffer.nbytes, backed=backed)
             self._book = arena.book
             contents.open(self._driver, self._context, self._stream, arena.book)
-            kernel_bytes = self._load_kernels(specs, images, source)
+            kernel_bytes = self._load_kernels(specs, images)
             with self._times.part("pages"):
                 self.contract = sized(self.contract, budget.counts())
                 self._buffers = {b.name: b for b in self.contract.buffers if b.rank == 0}
@@ -137,16 +138,14 @@ class CudaDevice:
         self._cleanup.callback(self._driver.probe, "cuStreamDestroy", self._stream)
         return arena
 
-    def _load_kernels(
-        self, specs: dict[str, GraphSpec], images: dict[str, str], source: TensorSource
-    ) -> dict[str, int]:
+    def _load_kernels(self, specs: dict[str, GraphSpec], images: dict[str, bytes]) -> dict[str, int]:
         """Kernels and graphs; returns what they take of the GPU's memory."""
         free = [self._context.memory[0]]
         kernels = KernelImages(self._driver, self._context)
         self._cleanup.callback(kernels.close)
         with self._times.part("modules"):
-            for digest, tensor in sorted(images.items()):
-                kernels.load(digest, bytes(source.load(tensor)))
+            for digest, image in images.items():
+                kernels.load(digest, image)
         free.append(self._context.memory[0])
         self._programs: dict[str, tuple[Program, LoadedGraph]] = {}
         with self._times.part("graphs"):

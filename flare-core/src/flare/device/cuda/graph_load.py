@@ -133,7 +133,10 @@ class _Builder:
 
     def _kernel(self, number: int, node: KernelNode) -> Any:
         function = self._images.function(node.image, node.function)
-        self._set_function(function, node)
+        for attribute, value in node.function_attributes:
+            # Another node of the function may need more shared memory.
+            at_least = attribute == _MAX_DYNAMIC_SHARED
+            self._images.require(node.image, node.function, attribute, value, at_least=at_least)
         launch = self._driver.types.CUDA_KERNEL_NODE_PARAMS()
         launch.func = function
         launch.gridDimX, launch.gridDimY, launch.gridDimZ = node.grid
@@ -165,14 +168,6 @@ class _Builder:
                 field="layout.base",
             )
         return value
-
-    def _set_function(self, function: Any, node: KernelNode) -> None:
-        for number, value in node.function_attributes:
-            attribute = self._driver.types.CUfunction_attribute(number)
-            have = int(self._driver.call("cuFuncGetAttribute", attribute, function))
-            # Another node of the function may need more shared memory.
-            if value > have if number == _MAX_DYNAMIC_SHARED else value != have:
-                self._driver.call("cuFuncSetAttribute", function, attribute, value)
 
     def _set_attributes(self, made: Any, attributes: LaunchAttributes) -> None:
         types = self._driver.types

@@ -16,6 +16,7 @@ class KernelImages:
         self._driver, self._context = driver, context
         self._modules: dict[str, Any] = {}
         self._functions: dict[tuple[str, str], Any] = {}
+        self._attributes: dict[tuple[str, str, int], int] = {}
         self.nbytes = 0
 
     def __contains__(self, digest: str) -> bool:
@@ -45,6 +46,18 @@ class KernelImages:
             module = self._modules[digest]
             self._functions[key] = self._driver.call("cuModuleGetFunction", module, name.encode())
         return self._functions[key]
+
+    def require(self, digest: str, name: str, number: int, value: int, *, at_least: bool) -> None:
+        """Give a loaded function CUfunction_attribute `number` = `value`, or no less. Thousands of nodes ask
+        this of a few functions: the driver is asked once."""
+        key = (digest, name, number)
+        attribute = self._driver.types.CUfunction_attribute(number)
+        if key not in self._attributes:
+            have = self._driver.call("cuFuncGetAttribute", attribute, self.function(digest, name))
+            self._attributes[key] = int(have)
+        if value > self._attributes[key] if at_least else value != self._attributes[key]:
+            self._driver.call("cuFuncSetAttribute", self.function(digest, name), attribute, value)
+            self._attributes[key] = value
 
     def close(self) -> None:
         """Unload everything. Idempotent."""
