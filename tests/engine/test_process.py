@@ -355,3 +355,26 @@ def test_the_time_of_every_step_is_told():
         assert any(getattr(step, part) > 0 for step in steps), part
         assert all(getattr(step, part) >= 0 for step in steps), part
     assert max(step.wait_us for step in steps) > 1000
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, {"GOMP_SPINCOUNT": "20000"}),
+        ({"GOMP_SPINCOUNT": "7"}, {"GOMP_SPINCOUNT": "7"}),
+        ({"OMP_WAIT_POLICY": "PASSIVE"}, {"OMP_WAIT_POLICY": "PASSIVE"}),
+    ],
+)
+def test_compute_threads_give_way_unless_told_otherwise(monkeypatch, given, expected):
+    names = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+
+    async def main():
+        async with running() as client:
+            return Path(f"/proc/{client.pid}/environ").read_bytes().decode().split("\0")
+
+    environment = dict(entry.split("=", 1) for entry in asyncio.run(main()) if entry)
+    assert {name: environment[name] for name in names if name in environment} == expected

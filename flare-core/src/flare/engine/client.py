@@ -45,6 +45,7 @@ from flare.scheduler import Settings
 A = TypeVar("A", Stats, CacheReport, TimelineReport)
 
 _DEATH_GRACE_S = 0.02  # for events the process sent before it ended
+_SPINS = 20_000  # about the length of the pauses between the operators of a step
 _CANCEL_GRACE_S = 2.0  # to give up running requests
 
 
@@ -78,6 +79,7 @@ class ProcessEngineClient:
         self._process = subprocess.Popen(
             _command(os.fspath(core), self._channel.endpoint, options),
             stdin=subprocess.PIPE,  # its end tells the engine that we are gone
+            env=_environment(),
         )
         threading.Thread(target=self._watch, name="engine-watch", daemon=True).start()
 
@@ -300,6 +302,16 @@ def _command(core: str, endpoint: str, options: EngineOptions) -> list[str]:
     if stores.disk_bytes is not None:
         command += ["--disk-cache-size", str(stores.disk_bytes)]
     return command
+
+
+def _environment() -> dict[str, str]:
+    """Compute threads that wait for each other with all their might slow a step down ten times and more when
+    somebody else needs one of the processors: GNU's OpenMP, which torch comes with, gives up sooner here. It
+    reads its variables when it is loaded."""
+    environment = dict(os.environ)
+    if environment.get("OMP_WAIT_POLICY") is None:
+        environment.setdefault("GOMP_SPINCOUNT", str(_SPINS))
+    return environment
 
 
 def _rejection(event: Rejected) -> FlareError:
