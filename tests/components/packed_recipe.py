@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -82,14 +82,19 @@ class PackedReplacements(LlamaReplacements):
 class PackedOracle(LlamaOracle):
     """Transformers' model with what the codes stand for, its inputs rounded where the checkpoint says so."""
 
-    def __init__(self, plain: Path) -> None:
+    def __init__(self, plain: Path, stored: Callable[[str], str] = str) -> None:
         self.plain = plain
+        self.stored = stored  # the checkpoint's name of a module of Transformers
 
     def reference(self, checkpoint: Checkpoint, dtype: DType) -> nn.Module:
         model = super().reference(SafetensorsCheckpoint(self.plain), dtype)
         formats: WeightFormats = read_weight_formats(checkpoint)
         for name, module in model.named_modules():
-            if isinstance(module, nn.Linear) and (found := formats.of(name)) and found.quantized_input:
+            if (
+                isinstance(module, nn.Linear)
+                and (found := formats.of(self.stored(name)))
+                and found.quantized_input
+            ):
                 module.register_forward_pre_hook(lambda _, args, found=found: (rounded(args[0], found),))
         return model
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from flare.prepare.checkpoint_safetensors import SafetensorsCheckpoint
     from flare.prepare.definition import ProgramDefinition, ProgramSet
     from flare.prepare.layout import BufferLayout, Window
-    from flare.prepare.number_formats import NumberFormat, WeightFormat, WeightFormats, read_weight_formats
+    from flare.prepare.number_formats import NumberFormat, WeightFormat
     from flare.prepare.packed_rules import expert_modules, expert_rules, linear_rules
     from flare.prepare.plan import CapacityRequest, ServingPlan
     from flare.prepare.progress import Progress
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from flare.prepare.tensor_map import TensorMap, TensorRule
     from flare.prepare.tensor_transforms import ConcatRows, PairsToHalves
     from flare.prepare.trace import TraceError, meta_tensor
+    from flare.prepare.weight_formats import WeightFormats, read_weight_formats
     from flare.prepare.weights import serving_dtype
 
 _HOME = {
@@ -49,13 +50,13 @@ _HOME = {
     "TensorRule": "flare.prepare.tensor_map",
     "TraceError": "flare.prepare.trace",
     "WeightFormat": "flare.prepare.number_formats",
-    "WeightFormats": "flare.prepare.number_formats",
+    "WeightFormats": "flare.prepare.weight_formats",
     "Window": "flare.prepare.layout",
     "expert_modules": "flare.prepare.packed_rules",
     "expert_rules": "flare.prepare.packed_rules",
     "linear_rules": "flare.prepare.packed_rules",
     "meta_tensor": "flare.prepare.trace",
-    "read_weight_formats": "flare.prepare.number_formats",
+    "read_weight_formats": "flare.prepare.weight_formats",
     "resolve_checkpoint": "flare.prepare.sources",
     "serving_dtype": "flare.prepare.weights",
 }

@@ -13,10 +13,11 @@ from flare.contract import DType
 from flare.errors import CheckpointError
 from flare.prepare.csf_transforms import CsfExceptions, CsfStarts
 from flare.prepare.expert_transforms import ExpertScales, InputScales, StackExperts
-from flare.prepare.number_formats import NumberFormat, WeightFormat, WeightFormats
+from flare.prepare.number_formats import NumberFormat, WeightFormat
 from flare.prepare.scale_transforms import BlockScales, Reinterpret, RowScales
 from flare.prepare.tensor_map import TensorRule
 from flare.prepare.tensor_transforms import ConcatRows, Identity, Transform
+from flare.prepare.weight_formats import WeightFormats
 
 
 def linear_rules(
