@@ -102,24 +102,24 @@ def canonical(vocabulary: int = 512) -> Qwen4ExpForCausalLM:
     return model
 
 
-def schemes(config: Qwen4ExpTextConfig) -> tuple[Any, ...]:
-    """The state of the tiny model in FP32."""
+def schemes(config: Qwen4ExpTextConfig, dtype: DType = DType.F32) -> tuple[Any, ...]:
+    """The state of the tiny model; recurrent state is FP32 always."""
     linear = sum(kind == "linear_attention" for kind in config.layer_types)
     indexed = config.num_hidden_layers - linear
     key, value = config.linear_key_head_dim, config.linear_value_head_dim
     channels = 2 * config.linear_num_key_heads * key + config.linear_num_value_heads * value
     entry = (config.num_key_value_heads, config.head_dim)
     return (
-        PagedScheme(name="key", layers=indexed, dtype=DType.F32, shape=entry),
-        PagedScheme(name="value", layers=indexed, dtype=DType.F32, shape=entry),
+        PagedScheme(name="key", layers=indexed, dtype=dtype, shape=entry),
+        PagedScheme(name="value", layers=indexed, dtype=dtype, shape=entry),
         GroupedScheme(
             name="selector",
             layers=indexed,
-            dtype=DType.F32,
+            dtype=dtype,
             shape=(config.indexer_head_dim,),
             group=config.indexer_compress_ratio,
             open_shape=(config.indexer_head_dim,),
-            open_dtype=DType.F32,
+            open_dtype=dtype,
         ),
         RecurrentScheme(
             name="memory", layers=linear, dtype=DType.F32, shape=(config.linear_num_value_heads, key, value)
@@ -127,19 +127,19 @@ def schemes(config: Qwen4ExpTextConfig) -> tuple[Any, ...]:
         ConvHistoryScheme(
             name="conv",
             layers=linear,
-            dtype=DType.F32,
+            dtype=dtype,
             channels=channels,
             taps=config.linear_conv_kernel_dim - 1,
         ),
         ConvHistoryScheme(
             name="ngram_conv",
-            dtype=DType.F32,
+            dtype=dtype,
             channels=config.hc_count * config.hidden_size,
             taps=(config.ple_conv_kernel_size - 1) * config.ngram_size,
         ),
         TokenHistoryScheme(name="tokens", length=config.ngram_size - 1),
         CounterScheme(name="group_position", count=3),
-        SavedHiddenScheme(name="hidden", dtype=DType.F32, shape=(config.hidden_size,)),
+        SavedHiddenScheme(name="hidden", dtype=dtype, shape=(config.hidden_size,)),
     )
 
 

@@ -1,5 +1,8 @@
 """The canonical decoder, assembled of replacement modules as a recipe assembles it."""
 
+import copy
+
+import torch
 from canonical import (
     delta_net,
     expert_mixture,
@@ -41,6 +44,12 @@ class Served(nn.Module):
                 parts["ngrams"] = ngram_injection(layer.ple, config)
             self.layers.append(nn.ModuleDict(parts))
         self.last = hyper_connection(decoder.hyper_connection_mixer, config)
+
+    def in_bf16(self):
+        """A copy in BF16, as it is built in this type: rotary frequencies stay FP32."""
+        other = copy.deepcopy(self).bfloat16()
+        other.rotary.frequencies, other.rotary.dtype = self.rotary.frequencies, torch.bfloat16
+        return other
 
     def hidden(self, batch, state):
         """Rows [N, H] for the head."""

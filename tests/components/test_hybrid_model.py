@@ -1,10 +1,14 @@
 """All replacement modules together against the canonical model: a whole prompt, cut and restored."""
 
+import copy
+
 import pytest
 import torch
 from canonical import canonical, schemes
 from hybrid import Served
 from packed import PackedState, in_cuts, two_way_cuts
+
+from flare.contract import DType
 
 LENGTH, BOUNDARY = 40, 7
 
@@ -78,3 +82,21 @@ def test_requests_beside_each_other(model, served, storage):
     for lane, length in ((0, 40), (1, 15)):
         want = expected(model, ids[lane][:length])
         torch.testing.assert_close(torch.cat(got[lane]), want, atol=1e-4, rtol=1e-5)
+
+
+def test_bf16_is_as_near_as_the_canonical_model_in_bf16(model):
+    """Against FP32 arithmetic on the same rounded weights, in most rows: some choose another expert."""
+    rounded, exact = copy.deepcopy(model), copy.deepcopy(model)
+    for a, b in zip(rounded.parameters(), exact.parameters(), strict=True):
+        a.data = a.data.bfloat16()
+        b.data = a.data.float()
+    served, ours, theirs = Served(model).in_bf16(), [], []
+    for seed in range(6):
+        ids = prompt(60, seed)
+        storage = PackedState(schemes(model.config, DType.BF16))
+        logits = in_cuts(lambda _, *args: served.logits(served.hidden(*args)), storage, [43, 16, 1], ids)
+        assert logits.dtype == torch.bfloat16
+        want = expected(exact, ids)
+        ours.append((logits - want).pow(2).mean(1).sqrt())
+        theirs.append((expected(rounded, ids) - want).pow(2).mean(1).sqrt())
+    assert float(torch.cat(ours).median()) < 1.2 * float(torch.cat(theirs).median())

@@ -16,8 +16,9 @@ from flare_components.ops.schema import define
 
 _flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 
+# Rows whose keys are gathered together, and rows scored together: they bound the memory of a long prefill.
 _ROW_BLOCK = 16
-"""Rows whose keys are gathered together: bounds the memory of a long prefill."""
+_SCORE_BLOCK = 64
 
 
 def select_groups(
@@ -38,22 +39,36 @@ def select_groups(
     scores would change nothing, so there is none. Rows of no active lane have -1 only.
     """
     out = torch.full((q.shape[0], count), -1, dtype=torch.int32)
-    for span in active_lanes(q.shape[0], query_start, context_lens - 1, context_lens).all:
-        seen = torch.arange(span.past + 1, span.past + span.count + 1) // group
+    for span in _attending(q, query_start, context_lens):
+        seen = torch.arange(span.past + 1, span.past + span.count + 1).unsqueeze(1) // group
         groups = (span.past + span.count) // group
         if groups <= count:
             every = torch.arange(count, dtype=torch.int32)
-            out[span.start : span.stop] = every.masked_fill(every >= seen.unsqueeze(1), -1)
+            out[span.start : span.stop] = every.masked_fill(every >= seen, -1)
             continue
         page = page_table[span.lane, : -(-groups // pages.shape[1])]
-        keys = pages.index_select(0, page).flatten(0, 1)[:groups].float()
-        met = torch.matmul(q[span.start : span.stop].float(), keys.t())
-        scores = met.relu_().sum(1).masked_fill_(torch.arange(groups) >= seen.unsqueeze(1), -torch.inf)
-        best = torch.sort(scores, dim=1, descending=True, stable=True).indices[:, :count]
-        # Groups that a row does not see sort behind all others and are dropped.
-        best = best.masked_fill_(best >= seen.unsqueeze(1), groups).sort(1).values
-        out[span.start : span.stop] = best.masked_fill_(best == groups, -1)
+        keys = pages.index_select(0, page).flatten(0, 1)[:groups].float().t()
+        for start in range(0, span.count, _SCORE_BLOCK):
+            rows = slice(start, min(start + _SCORE_BLOCK, span.count))
+            best = _best(q[span.start : span.stop][rows], keys, seen[rows], count)
+            out[span.start : span.stop][rows] = best
     return out
+
+
+def _best(q: Tensor, keys: Tensor, seen: Tensor, count: int) -> Tensor:
+    """q [n, H, D], keys f32[D, groups], seen i64[n, 1] groups of each row -> i64[n, count]."""
+    groups = keys.shape[1]
+    scores = torch.matmul(q.float(), keys).relu_().sum(1)
+    scores.masked_fill_(torch.arange(groups) >= seen, -torch.inf)
+    best = torch.sort(scores, dim=1, descending=True, stable=True).indices[:, :count]
+    # Groups that a row does not see sort behind all others and are dropped.
+    best = best.masked_fill_(best >= seen, groups).sort(1).values
+    return best.masked_fill_(best == groups, -1)
+
+
+def _attending(q: Tensor, query_start: Tensor, context_lens: Tensor) -> tuple[Span, ...]:
+    """The lanes that have tokens; none of their state is in rows."""
+    return active_lanes(q.shape[0], query_start, context_lens - 1, context_lens).all
 
 
 def selected_attention(
@@ -78,7 +93,7 @@ def selected_attention(
     )
     if bool(sparse.any()):
         contexts = context_lens.masked_fill(~sparse, 0)
-        for span in active_lanes(q.shape[0], query_start, contexts - 1, contexts).all:
+        for span in _attending(q, query_start, contexts):
             _sparse_rows(q, k_pages, v_pages, selected, page_table, span, group, scale, dense)
     return dense
 
