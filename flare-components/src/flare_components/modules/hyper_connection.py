@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
 
-from flare_components.modules.parameters import empty_parameter
+from flare_components.modules.parameters import CENTRED_GAIN, empty_parameter
 
 flare = torch.ops.flare
 
-NORM_OFFSET = 1.0
-"""Gains are stored as their difference from one."""
 
-
+@dataclass(frozen=True)
 class Injection:
     """The output of a layer that the streams have not taken yet: values [N, H] and measures [N, S]. It is
     taken by the next norm of the streams, which is one operator with it."""
 
-    def __init__(self, values: Tensor, measures: Tensor) -> None:
-        self.values, self.measures = values, measures
+    values: Tensor
+    measures: Tensor
 
 
 def norm_streams(
@@ -26,10 +26,10 @@ def norm_streams(
 ) -> Tensor:
     """The streams [N, S * H], each normalised after they took `pending` in place."""
     if pending is None:
-        normed: Tensor = flare.group_rms_norm(residual, weight, hidden, eps, NORM_OFFSET)
+        normed: Tensor = flare.group_rms_norm(residual, weight, hidden, eps, CENTRED_GAIN)
         return normed
     taken: Tensor = flare.inject_group_rms_norm(
-        residual, pending.values, pending.measures, weight, eps, NORM_OFFSET
+        residual, pending.values, pending.measures, weight, eps, CENTRED_GAIN
     )
     return taken
 

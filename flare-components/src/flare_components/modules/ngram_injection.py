@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from flare_components.modules.hyper_connection import NORM_OFFSET, Injection, norm_streams
-from flare_components.modules.parameters import empty_parameter
+from flare_components.modules.hyper_connection import Injection, norm_streams
+from flare_components.modules.parameters import CENTRED_GAIN, empty_parameter
 from flare_components.serving.batch import Batch, ModelState
 
 flare = torch.ops.flare
@@ -61,5 +61,5 @@ class NgramInjection(nn.Module):
         residual.add_(convolved.add_(gated))
 
     def _norm(self, x: Tensor, weight: Tensor) -> Tensor:
-        normed: Tensor = flare.group_rms_norm(x, weight, self.hidden, self.eps, NORM_OFFSET)
+        normed: Tensor = flare.group_rms_norm(x, weight, self.hidden, self.eps, CENTRED_GAIN)
         return normed

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from flare_components.modules.group_rotary import RotaryTables
-from flare_components.modules.hyper_connection import NORM_OFFSET
-from flare_components.modules.parameters import empty_parameter
+from flare_components.modules.parameters import CENTRED_GAIN, empty_parameter
 from flare_components.serving.batch import Batch, ModelState
 
 flare = torch.ops.flare
@@ -63,7 +62,7 @@ class SelectedAttention(nn.Module):
         gated, k, v = self.qkv_proj(x).split([2 * queries, kv, kv], 1)
         q, gate = gated.view(-1, self.heads, 2 * self.head_dim).split([self.head_dim, self.head_dim], 2)
         k, v = k.view(-1, self.kv_heads, self.head_dim), v.view(-1, self.kv_heads, self.head_dim)
-        turn = tables.cos, tables.sin, self.eps, NORM_OFFSET
+        turn = tables.cos, tables.sin, self.eps, CENTRED_GAIN
         q = flare.norm_rotary(q, self.q_norm_weight, *turn)
         k = flare.norm_rotary(k, self.k_norm_weight, *turn)
         key_pages, value_pages = state.pages[self.keys][self.layer], state.pages[self.values][self.layer]
@@ -91,9 +90,9 @@ class SelectedAttention(nn.Module):
             batch.live_rows,
             self.group,
             self.eps,
-            NORM_OFFSET,
+            CENTRED_GAIN,
         )
         q = q.view(-1, self.index_heads, self.index_dim)
-        q = flare.norm_rotary(q, self.index_q_norm_weight, tables.cos, tables.sin, self.eps, NORM_OFFSET)
+        q = flare.norm_rotary(q, self.index_q_norm_weight, tables.cos, tables.sin, self.eps, CENTRED_GAIN)
         selected: Tensor = flare.select_groups(q, pages, *lanes, self.group, self.count)
         return selected

@@ -121,7 +121,7 @@ def _fake(
     torch._check(heads % (keys // (2 * key_width)) == 0, lambda: "key heads do not divide value heads")
     torch._check(a.shape == b.shape == (qkv.shape[0], heads), lambda: "a and b are [N, H]")
     torch._check(a_log.shape == dt_bias.shape == (heads,), lambda: "a_log and dt_bias are [H]")
-    check_lanes(qkv.shape[0], query_start, live_rows)
+    check_lanes(query_start, live_rows)
     return qkv.new_empty(qkv.shape[0], heads, value_width)
 
 

@@ -95,7 +95,7 @@ def _fake_starts(
     torch._check(
         positions.dim() == 2 and anchors.shape[1:] == positions.shape[:1], lambda: "anchors are [R, A]"
     )
-    check_lanes(positions.shape[1], query_start, live_rows, context_lens)
+    check_lanes(query_start, live_rows, context_lens)
     return positions.new_empty(positions.shape)
 
 
@@ -124,7 +124,7 @@ def _fake_pool(
     torch._check(cos.shape == sin.shape and cos.shape[0] == rows, lambda: "cos and sin are [N, R]")
     torch._check(cos.shape[1] <= width and cos.dtype == keys.dtype, lambda: "cos does not fit keys")
     torch._check(page_table.shape[0] == live_rows.shape[0], lambda: "page_table is [L, MP]")
-    check_lanes(rows, query_start, live_rows, context_lens)
+    check_lanes(query_start, live_rows, context_lens)
 
 
 define(

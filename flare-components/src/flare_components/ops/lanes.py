@@ -77,9 +77,7 @@ def active_lanes(
     return _lanes(rows, starts, owners, contexts)
 
 
-def check_lanes(
-    rows: int, query_start: Tensor, live_rows: Tensor, context_lens: Tensor | None = None
-) -> None:
+def check_lanes(query_start: Tensor, live_rows: Tensor, context_lens: Tensor | None = None) -> None:
     """What every fake kernel demands of its lane operands."""
     torch._check(live_rows.dim() == 1, lambda: "live_rows is [L]")
     torch._check(query_start.shape[0] == live_rows.shape[0] + 1, lambda: "query_start is [L + 1]")

@@ -98,7 +98,7 @@ def _fake(
     torch._check(moduli.shape[1] % length == 0, lambda: "heads are equally many for every order")
     integers = (multipliers.dtype, moduli.dtype, offsets.dtype)
     torch._check(integers == (torch.int64,) * 3, lambda: "multipliers, moduli and offsets are i64")
-    check_lanes(ids.shape[0], query_start, live_rows, context_lens)
+    check_lanes(query_start, live_rows, context_lens)
     return ids.new_empty((ids.shape[0], *moduli.shape), dtype=torch.int64)
 
 

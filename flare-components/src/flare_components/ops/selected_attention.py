@@ -88,14 +88,13 @@ def selected_attention(
     whole groups of `group` tokens. Returns [N, H, D]; rows of no active lane are zero.
     """
     sparse = context_lens >= (selected.shape[1] + 1) * group
-    dense = paged_attention(
-        q, k_pages, v_pages, page_table, query_start, context_lens.masked_fill(sparse, 0), scale
-    )
-    if bool(sparse.any()):
-        contexts = context_lens.masked_fill(~sparse, 0)
-        for span in _attending(q, query_start, contexts):
-            _sparse_rows(q, k_pages, v_pages, selected, page_table, span, group, scale, dense)
-    return dense
+    lanes = k_pages, v_pages, page_table, query_start
+    if not bool(sparse.any()):
+        return paged_attention(q, *lanes, context_lens, scale)
+    out = paged_attention(q, *lanes, context_lens.masked_fill(sparse, 0), scale)
+    for span in _attending(q, query_start, context_lens.masked_fill(~sparse, 0)):
+        _sparse_rows(q, k_pages, v_pages, selected, page_table, span, group, scale, out)
+    return out
 
 
 def _sparse_rows(
@@ -149,7 +148,7 @@ def _fake_select(
     )
     torch._check(page_table.shape[0] == context_lens.shape[0], lambda: "page_table is [L, MP]")
     torch._check(group > 0 and count > 0, lambda: "group and count are positive")
-    check_lanes(q.shape[0], query_start, context_lens)
+    check_lanes(query_start, context_lens)
     return q.new_empty((q.shape[0], count), dtype=torch.int32)
 
 
@@ -172,7 +171,7 @@ def _fake_attention(
     torch._check(selected.dim() == 2 and selected.shape[0] == q.shape[0], lambda: "selected is [N, B]")
     torch._check(k_pages.shape[1] % group == 0, lambda: "a page holds whole groups")
     torch._check(page_table.shape[0] == context_lens.shape[0], lambda: "page_table is [L, MP]")
-    check_lanes(q.shape[0], query_start, context_lens)
+    check_lanes(query_start, context_lens)
     return q.new_empty(q.shape)
 
 
