@@ -142,8 +142,7 @@ def test_linear_layers_multiply_by_what_is_stored(source: Path, producer: str, n
 def test_experts_multiply_by_what_is_stored(source: Path, producer: str, name: str) -> None:
     checkpoint = written(source, producer, name)
     formats = read_weight_formats(checkpoint)
-    module = experts_for(formats, f"{LAYER}.mlp.experts", EXPERTS, HIDDEN, INNER)
-    assert module is not None
+    module = experts_for(formats, f"{LAYER}.mlp.experts", EXPERTS, HIDDEN, INNER, torch.float32)
     filled(module, "experts", TensorMap(rules(checkpoint)), checkpoint)
     plain = stored_plainly(checkpoint, source)
     x, weights = torch.randn(6, HIDDEN), torch.rand(6, 2)
@@ -179,7 +178,12 @@ def test_plain_experts_are_read_together_or_one_by_one(source: Path) -> None:
     mapping = TensorMap(rules(split))
     mapping.check(split)
     assert torch.equal(mapping.assemble("experts.gate_up", split), whole)
-    assert experts_for(read_weight_formats(split), f"{LAYER}.mlp.experts", EXPERTS, HIDDEN, INNER) is None
+    for found in (checkpoint, split):
+        formats = read_weight_formats(found)
+        module = experts_for(formats, f"{LAYER}.mlp.experts", EXPERTS, HIDDEN, INNER, torch.float32)
+        filled(module, "experts", mapping if found is split else TensorMap(rules(checkpoint)), found)
+        assert torch.equal(module.gate_up, whole)
+        assert module(torch.randn(2, HIDDEN), torch.ones(2, 1), torch.zeros(2, 1).int()).shape == (2, HIDDEN)
 
 
 def test_the_writer_refuses_what_it_cannot_write(source: Path, tmp_path: Path) -> None:
@@ -199,7 +203,9 @@ def test_experts_of_different_formats_are_refused(source: Path) -> None:
     write_quantized_checkpoint(source, source.parent / "stored", formats, producer="compressed-tensors")
     checkpoint = SafetensorsCheckpoint(source.parent / "stored")
     with pytest.raises(CheckpointError, match="experts"):
-        experts_for(read_weight_formats(checkpoint), f"{LAYER}.mlp.experts", EXPERTS, HIDDEN, INNER)
+        experts_for(
+            read_weight_formats(checkpoint), f"{LAYER}.mlp.experts", EXPERTS, HIDDEN, INNER, torch.float32
+        )
 
 
 def test_linear_layers_with_compressed_scales_are_refused(source: Path) -> None:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from flare.contract import DType, Region
 from flare.corefile import CoreReader, read_contract
-from flare.prepare import Checkpoint, TensorMap, expert_rules, read_weight_formats
+from flare.prepare import Checkpoint, TensorMap, expert_rules, read_weight_formats, serving_dtype
 from flare.recipes import BuiltModel, Recipe
 from flare.testing import check_chunks, round_trip
 from flare_components.modules import experts_for
@@ -64,9 +64,9 @@ class ExpertReplacements(LlamaReplacements):
         for index, layer in enumerate(built.module.model.layers):
             inner = config.intermediate_size // NUMBER
             name = f"{MLP.format(index)}.experts"
-            found = experts_for(config.weight_formats, name, NUMBER, config.hidden_size, inner)
-            assert found is not None
-            layer.mlp = AllExperts(found)
+            dtype_of_x = serving_dtype(dtype)
+            experts = experts_for(config.weight_formats, name, NUMBER, config.hidden_size, inner, dtype_of_x)
+            layer.mlp = AllExperts(experts)
         return built
 
 

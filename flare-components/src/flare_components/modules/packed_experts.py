@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from flare.prepare import CheckpointError, NumberFormat, WeightFormat, WeightFormats
 from flare.prepare import expert_modules as names
+from flare_components.modules.expert_mixture import RoutedExperts
 from flare_components.modules.parameters import empty_parameter
 from flare_components.quant import csf, mxfp8, nvfp4
 
@@ -68,20 +69,21 @@ def experts_for(
     number: int,
     hidden: int,
     inner: int,
+    dtype: torch.dtype,
     *,
     gate_up: tuple[str, str] = ("gate_proj", "up_proj"),
     down: str = "down_proj",
-) -> PackedExperts | None:
-    """The module for the experts that a checkpoint calls `experts`, as in `flare.prepare.expert_rules`; None
-    when their weights are plain. Raises CheckpointError when gate and up have another format than down."""
+) -> PackedExperts | RoutedExperts:
+    """The module for the experts that a checkpoint calls `experts`, as in `flare.prepare.expert_rules`; plain
+    weights are of type `dtype`. Raises CheckpointError when gate and up have another format than down."""
     if formats.has(f"{experts}.gate_up_proj"):
-        return None
+        return RoutedExperts(number, hidden, inner, dtype)
     matrices = names(experts, number, gate_up), names(experts, number, (down,))
     first, second = (formats.shared(modules) for modules in matrices)
     if first != second:
         raise CheckpointError(f"{experts}: gate, up and down are stored in different formats", field=experts)
     if first is None:
-        return None
+        return RoutedExperts(number, hidden, inner, dtype)
     exceptions = formats.exceptions(matrices[0]), formats.exceptions(matrices[1])
     return PackedExperts(first, number, hidden, inner, exceptions)
 
