@@ -10,14 +10,26 @@ from scripted_proposals import ScriptedProposals
 from flare.contract import Record, Region
 from flare.device.sim import SimDevice, SimOptions
 from flare.engine.loop import Engine
-from flare.engine.messages import Admitted, Event, Failed, Finished, Rejected, Sampling, Submit, Tokens
+from flare.engine.messages import (
+    Admitted,
+    Event,
+    Failed,
+    Finished,
+    Image,
+    Rejected,
+    Sampling,
+    Submit,
+    Tokens,
+)
 from flare.engine.tiers import TierTransfers
 from flare.scheduler import Request, Settings
+from flare.testing import hash_images
 from flare.testing.hash_model import HashModel
 from flare.testing.hash_oracle import oracle
 from flare.testing.image import CoreImage
 
 _oracle = lru_cache(maxsize=256)(oracle)
+_extra = lru_cache(maxsize=256)(hash_images.extra)  # one object for equal images, so that _oracle knows it
 
 
 @cache
@@ -33,6 +45,7 @@ def request(
     min_tokens: int = 0,
     seed: int = 11,
     endpoints: tuple[int, ...] = (),
+    images: tuple[Image, ...] = (),
 ) -> Submit:
     return Submit(
         request_id=name,
@@ -42,6 +55,8 @@ def request(
         min_tokens=min_tokens,
         stop_token_ids=stops,
         endpoints=endpoints,
+        images=images,
+        rope_positions=hash_images.packed(hash_images.positions(len(prompt), images)) if images else b"",
     )
 
 
@@ -113,6 +128,9 @@ class Harness:
 
     def expected(self, name: str) -> list[int]:
         submit = self.requests[name]
+        extra = {}
+        if self.model.image_features:
+            extra = {"extra": _extra(len(submit.prompt), submit.images)}
         return _oracle(
             submit.prompt,
             submit.sampling.seed,
@@ -122,7 +140,12 @@ class Harness:
             self.model.vocab_size,
             tuple(self.preempted.get(name, ())),
             self.model.shape,
+            **extra,
         )
+
+    def takes(self, images: tuple[Image, ...]) -> bool:
+        """Whether the model takes images of this size."""
+        return sum(one.tokens for one in images) <= self.model.image_features
 
     def check(self) -> None:
         """Every stream so far is right, and when idle everything is free."""

@@ -28,6 +28,15 @@ MODELS = [
     ),
     HashModel(context=40, page_tokens=4, vocab_size=VOCABULARY, host_fed=True),
     HashModel(context=40, page_tokens=4, vocab_size=VOCABULARY, host_fed=True, shape=HashShape(table=409)),
+    HashModel(
+        context=40,
+        page_tokens=4,
+        pages=16,
+        snapshot_rows=16,
+        vocab_size=VOCABULARY,
+        image_patches=(6, 12),
+        image_features=18,
+    ),
 ]
 LONG = [
     HashModel(
@@ -99,6 +108,8 @@ SPECULATIVE = [
         host_proposals=True,
         host_fed=True,
         shape=HashShape(history=4, table=97),
+        image_patches=(12,),
+        image_features=12,
     ),
     speculative(
         (4, 0, 1, 4), (4, 3, 4, 16), (4, 7, 8, 32), page_tokens=8, pages=9, snapshot_rows=12, agreement=250

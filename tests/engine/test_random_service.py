@@ -17,7 +17,9 @@ from hypothesis.stateful import (
 )
 from service_models import LONG, MODELS, SPECULATIVE, VOCABULARY
 
+from flare.engine.messages import Finished
 from flare.scheduler import Settings
+from flare.testing import hash_images
 
 STEPS = 20_000
 STEPS_PER_SERVICE = 50  # at most
@@ -28,7 +30,7 @@ tokens = st.integers(0, VOCABULARY - 1)
 class Totals:
     """What all services did together."""
 
-    steps = frames = drafted = accepted = preemptions = hits = 0
+    steps = frames = drafted = accepted = preemptions = hits = images = 0
 
 
 class RandomService(RuleBasedStateMachine):
@@ -55,7 +57,7 @@ class RandomService(RuleBasedStateMachine):
             delay_s=(lambda frame, program: frame * 7919 % 4 * step_us * 1e-6) if step_us else None,
         )
         self.count = 0
-        self.histories = [()]
+        self.histories = [((), ())]
 
     @rule(
         suffix=st.lists(tokens, min_size=0, max_size=45).map(tuple),
@@ -67,19 +69,28 @@ class RandomService(RuleBasedStateMachine):
         stops=st.lists(tokens, max_size=4, unique=True).map(tuple),
         min_tokens=st.sampled_from([0, 0, 3]),
         seed=st.integers(0, 2**64 - 1),
+        picture=st.one_of(st.none(), st.tuples(st.sampled_from("abc"), st.integers(1, 2), st.integers(1, 3))),
     )
-    def submit(self, suffix, choice, repeat, cut, endpoints, max_tokens, stops, min_tokens, seed):
+    def submit(self, suffix, choice, repeat, cut, endpoints, max_tokens, stops, min_tokens, seed, picture):
         """A new prompt, or one that continues, branches from or repeats an earlier history."""
         Totals.steps += 1
         if self.harness.model.context > 100:
             suffix *= repeat
-        history = self.histories[choice % len(self.histories)]
-        prompt = history[: len(history) - cut] + suffix or (1,)
+        history, images = self.histories[choice % len(self.histories)]
+        prompt = history[: len(history) - cut]
+        if any(one.start < len(prompt) < one.start + one.tokens for one in images):
+            prompt = history
+        images = tuple(one for one in images if one.start < len(prompt))
+        if picture is not None and self.harness.model.image_features:
+            images += (hash_images.image(picture[0], len(prompt), *picture[1:]),)
+            prompt += (hash_images.PLACEHOLDER,) * images[-1].tokens
+        prompt = prompt + suffix or (1,)
         self.count += 1
         name = f"r{self.count}"
-        self.harness.submit(request(name, prompt, max_tokens, stops, min_tokens, seed, endpoints))
-        if len(prompt) < self.harness.model.context:
-            self.histories += [prompt, prompt + tuple(self.harness.expected(name))]
+        self.harness.submit(request(name, prompt, max_tokens, stops, min_tokens, seed, endpoints, images))
+        if len(prompt) < self.harness.model.context and self.harness.takes(images):
+            output = tuple(self.harness.expected(name))
+            self.histories += [(prompt, images), (prompt + output, images)]
 
     @rule(choice=st.integers(0, 10**6))
     def cancel(self, choice):
@@ -123,6 +134,8 @@ class RandomService(RuleBasedStateMachine):
     def count_up(self):
         scheduler = self.harness.scheduler
         Totals.frames += self.harness.engine._steps
+        ended = (self.harness.requests[e.request_id] for e in self.harness.events if isinstance(e, Finished))
+        Totals.images += sum(len(submit.images) for submit in ended)
         Totals.drafted += scheduler.drafted[0]
         Totals.accepted += scheduler.drafted[1]
         Totals.preemptions += scheduler.preemptions
@@ -149,3 +162,4 @@ def test_random_service(complete, capsys):
     assert Totals.steps >= rounds * STEPS
     assert min(Totals.accepted, Totals.drafted - Totals.accepted, Totals.hits) > 200
     assert Totals.preemptions > 10
+    assert Totals.images > 50

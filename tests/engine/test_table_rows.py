@@ -92,7 +92,8 @@ def test_rows_reach_every_program():
 def test_wrong_rows_are_noticed(monkeypatch, fault):
     def pack(self, view, plan):
         view[:] = 0
-        for start, lane in self._placed(plan):
+        for lane, rows in self._token_rows.of(plan):
+            start = rows.start
             at = lane.consumed - (fault == "the token before")
             inputs = list(lane.request.tokens[at : at + lane.length])
             before = [] if fault == "no history" else lane.request.tokens[max(at - 2, 0) : max(at, 0)]

@@ -28,6 +28,7 @@ class Spec:
     sampling: Bias = field(default_factory=Bias)
     endpoints: tuple[int, ...] = ()
     cache_salt: str = ""
+    images: tuple = ()
 
 
 class Log:

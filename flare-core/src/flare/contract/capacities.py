@@ -33,7 +33,8 @@ class Capacities(ContractModel):
     `snapshot_row_range` are the most that can be chosen, because programs address no more (None: as many as
     the pools have). `decode_lanes` and `prefill_tokens` list the prepared program sizes, ascending.
     `verification_width` is the rows one slot owns (1 without speculation). `completion_tokens` is C of a
-    completion record.
+    completion record. `image_patches` lists the patch capacities of vision programs, ascending;
+    `image_features` rows hold the features of all images of one request.
     """
 
     concurrency: int = Field(gt=0)

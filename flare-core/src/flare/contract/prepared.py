@@ -106,6 +106,7 @@ class PreparedContract(ContractModel):
         for kind, sizes in (
             (ProgramKind.DECODE, self.capacities.decode_lanes),
             (ProgramKind.PREFILL, self.capacities.prefill_tokens),
+            (ProgramKind.VISION, self.capacities.image_patches),
         ):
             have = sorted(program.tokens for program in self.programs if program.kind is kind)
             if have != list(sizes):

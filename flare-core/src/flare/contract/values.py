@@ -19,7 +19,7 @@ class ValueSource(StrEnum):
 
     # Per token row.
     TOKEN_IDS = "token_ids"  # i32[N] prompt tokens of a prefill chunk
-    ROPE_POSITIONS = "rope_positions"  # i32[3, N] multimodal rotary positions
+    ROPE_POSITIONS = "rope_positions"  # i32[3, N] multimodal rotary positions: time, row, column; padding 0
     FEATURE_INDICES = "feature_indices"  # i32[N] image feature rows, -1 for text
     # Per lane.
     LANE_SLOTS = "lane_slots"  # i32[L] request slot
@@ -60,9 +60,10 @@ class ValueSource(StrEnum):
     DESTINATION_ROW = "destination_row"  # i32[1]
     SOURCE_PAGE = "source_page"  # i32[1] -1 when the endpoint is page-aligned
     DESTINATION_PAGE = "destination_page"  # i32[1]
-    # Images.
-    PATCHES = "patches"  # profile dtype [patch capacity, patch elements]
-    FEATURE_OFFSET = "feature_offset"  # i32[1]
+    # Images. N is the patch capacity of a vision program; behind the image's patches rows are 0.
+    PATCHES = "patches"  # any type [N, patch elements]
+    IMAGE_GRID = "image_grid"  # i32[3] patches in time, rows and columns
+    FEATURE_OFFSET = "feature_offset"  # i32[1] first row of the image's features
 
 
 class ValueBinding(ContractModel):

@@ -106,10 +106,10 @@ class Walk:
         self.counter: list[int] = fields.counter[column].tolist()
         self._rolling = sum(self.window[:count])
 
-    def step(self, token: int, looked_up: int = 0) -> None:
-        """Consume one token, for which `looked_up` was found in a table."""
+    def step(self, token: int, extra: int = 0) -> None:
+        """Consume one token and what else is known about it."""
         place = self.count
-        self.entry = entry = mix(token * 0x10001 + place + looked_up)
+        self.entry = entry = mix(token * 0x10001 + place + extra)
         window, at = self.window, place % len(self.window)
         if place >= len(window):
             self._rolling -= window[at]
@@ -167,14 +167,6 @@ def _fold(values: Iterable[int], folded: int = 0) -> int:
     return folded
 
 
-def summed_rows(table_rows: Array | None, count: int) -> list[int]:
-    """The sum of every token's rows u64, from u8[N, R, 8]; `count` zeros without a table."""
-    if table_rows is None:
-        return [0] * count
-    sums: list[int] = table_rows.reshape(count, -1).view(np.uint64).sum(1, dtype=np.uint64).tolist()
-    return sums
-
-
 _weights: NDArray[np.uint64] = np.empty(0, dtype=np.uint64)
 
 
@@ -191,12 +183,12 @@ _FIELDS += "Tensor(h!) recurrent, Tensor(i!) conv, Tensor(j!) counter, Tensor(k!
 
 
 @operator(
-    "sim::advance(Tensor tokens, Tensor? table_rows, Tensor? query_start, Tensor slots, Tensor live_rows, "
+    "sim::advance(Tensor tokens, Tensor? extra, Tensor? query_start, Tensor slots, Tensor live_rows, "
     f"Tensor finished, Tensor tables, Tensor(a!) consumed, Tensor(b!) columns, {_FIELDS}) -> ()"
 )
 def advance(
     tokens: Array,
-    table_rows: Array | None,
+    extra: Array | None,
     query_start: Array | None,
     slots: Array,
     live_rows: Array,
@@ -208,13 +200,13 @@ def advance(
 ) -> None:
     """Append every lane's tokens to all of its state, then hash all of it into its hidden.
 
-    tokens i32[N]; table_rows u8[N, R, 8], or None without a table; query_start i32[L+1], or None for one
+    tokens i32[N]; extra u64[N], or None; query_start i32[L+1], or None for one
     token per lane; slots, live_rows i32[L]; per slot: finished, consumed, columns i32[S], tables i32[S, MP];
     `Fields`. The first row becomes the live column. A finished slot is left alone. Raises RuntimeError for a
     write to the null page or row.
     """
     fields = Fields(*views)
-    looked_up = summed_rows(table_rows, len(tokens))
+    added = [0] * len(tokens) if extra is None else extra.tolist()
     starts = range(len(slots) + 1) if query_start is None else query_start.tolist()
     for lane, (slot, row) in enumerate(zip(slots.tolist(), live_rows.tolist(), strict=True)):
         if slot < 0 or finished[slot] != FinishCode.LIVE:
@@ -222,7 +214,7 @@ def advance(
         table = tables[slot]
         walk = Walk(fields, row, row + int(columns[slot]), int(consumed[slot]))
         for at in range(starts[lane], starts[lane + 1]):
-            walk.step(int(tokens[at]), looked_up[at])
+            walk.step(int(tokens[at]), added[at])
             fields.write(table, walk.count - 1, walk)
         walk.store_row(fields, row)
         walk.store_column(fields, row)

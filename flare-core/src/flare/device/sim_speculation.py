@@ -11,7 +11,7 @@ import numpy as np
 
 from flare.contract import METADATA_FIELDS, FinishCode, Record, Status
 from flare.device.sim_ops import Array, counted, drawn_token, mix, operator, signed
-from flare.device.sim_sequence import OPEN, WINDOW, Fields, Walk, hidden_of, summed_rows, weights
+from flare.device.sim_sequence import OPEN, WINDOW, Fields, Walk, hidden_of, weights
 
 
 @operator("sim::append_pages(Tensor(a!) tables, Tensor slots, Tensor updates) -> ()")
@@ -106,14 +106,14 @@ def verification_inputs(
 
 
 @operator(
-    "sim::verify(Tensor tokens, Tensor? table_rows, Tensor starts, Tensor lengths, Tensor slots, "
+    "sim::verify(Tensor tokens, Tensor? extra, Tensor starts, Tensor lengths, Tensor slots, "
     "Tensor live_rows, Tensor finished, Tensor tables, Tensor consumed, Tensor columns, "
     "Tensor(a!) entries, Tensor(b!) groups, Tensor window, Tensor open, Tensor history, "
     "Tensor(c!) recurrent, Tensor(d!) conv, Tensor(e!) counter, Tensor(f!) hidden) -> ()"
 )
 def verify(
     tokens: Array,
-    table_rows: Array | None,
+    extra: Array | None,
     starts: Array,
     lengths: Array,
     slots: Array,
@@ -126,12 +126,12 @@ def verify(
 ) -> None:
     """Run every lane's inputs: page entries behind what is consumed, and column j of the slot for input j.
 
-    tokens i32[P]; table_rows u8[P, R, 8], or None; starts, lengths, slots, live_rows i32[L]; per slot:
+    tokens i32[P]; extra u64[P], or None; starts, lengths, slots, live_rows i32[L]; per slot:
     finished, consumed, columns i32[S], tables i32[S, MP]; `Fields`. Nothing else changes. A finished slot is
     left alone. Raises RuntimeError when a lane lacks proposals, or for a write to the null page or row.
     """
     fields = Fields(*views)
-    looked_up = summed_rows(table_rows, len(tokens))
+    added = [0] * len(tokens) if extra is None else extra.tolist()
     for lane, (slot, row) in enumerate(zip(slots.tolist(), live_rows.tolist(), strict=True)):
         if slot < 0 or finished[slot] != FinishCode.LIVE:
             continue
@@ -142,7 +142,7 @@ def verify(
             token, column = int(tokens[start + index]), row + index
             if token < 0:
                 raise RuntimeError(f"slot {slot} has {index} inputs of {lengths[lane]}")
-            walk.step(token, looked_up[start + index])
+            walk.step(token, added[start + index])
             fields.write(table, walk.count - 1, walk)
             walk.store_column(fields, column)
             digests.append(walk.digest())

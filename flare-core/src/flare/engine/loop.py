@@ -10,6 +10,7 @@ from typing import Literal, cast
 
 from flare.contract import ProgramKind
 from flare.device.base import Device, Frame
+from flare.engine.image_values import ImageContents
 from flare.engine.messages import (
     Admitted,
     CachedPrefix,
@@ -36,6 +37,7 @@ from flare.scheduler import LaneRecord, Plan, ProposalSource, Refusal, Request, 
 PLANNED_KINDS = (
     ProgramKind.START,
     ProgramKind.RESTORE,
+    ProgramKind.VISION,
     ProgramKind.RESUME,
     ProgramKind.PREFILL,
     ProgramKind.DECODE,
@@ -72,6 +74,7 @@ class Engine:
             p.name: UploadPacker(contract, p, device.max_frames, device.tables) for p in programs
         }
         self._readers = {p.name: CompletionReader(contract, p) for p in programs}
+        self._image_contents = ImageContents(contract)
         self._in_flight: deque[tuple[Plan, Frame, Submitted]] = deque()
         self.timeline = StepTimeline()
         self._rested = True  # there was nothing to do
@@ -166,7 +169,10 @@ class Engine:
         if self._refusing:
             self._reject(request, "shutting_down", "the server is shutting down")
             return
-        refusal: Refusal | None = self.scheduler.submit(request)
+        problem = self._image_contents.problem(request)
+        refusal: Refusal | None = (
+            Refusal("invalid_request", problem) if problem else self.scheduler.submit(request)
+        )
         if refusal is not None:
             self._reject(request, refusal.reason, refusal.message)
 

@@ -34,12 +34,26 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     logit_bias: tuple[tuple[int, float], ...] = ()
 
 
+class Image(msgspec.Struct, frozen=True, kw_only=True):
+    """An image in a prompt: `tokens` placeholders from token `start` stand for as many features, made of
+    `patches` (rows of the core's patch type, one behind the other) in a `grid` of (time, rows, columns).
+    `identity` names everything that decides about them: equal identities are interchangeable."""
+
+    start: int
+    tokens: int
+    identity: bytes
+    grid: tuple[int, int, int]
+    patches: bytes
+
+
 class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit"):
     """Admit one sequence. `max_tokens` bounds its output, `stop_token_ids` ends it (EOS included by the
     front unless the client asked to ignore it); no stop token is drawn before `min_tokens` outputs.
     `logprobs` is the number of alternatives wanted per token, or None for no log-probabilities.
     `endpoints` are prompt lengths at which complete messages end, where a checkpoint is worth having.
-    Requests share checkpoints only with those of the same `cache_salt`."""
+    Requests share checkpoints only with those of the same `cache_salt`.
+    `images` are in order of their places. `rope_positions` has i32[3, len(prompt)]; empty, every token is at
+    its own place. Output goes on behind the largest."""
 
     request_id: str
     prompt: tuple[int, ...]
@@ -50,6 +64,8 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit"):
     logprobs: int | None = None
     endpoints: tuple[int, ...] = ()
     cache_salt: str = ""
+    images: tuple[Image, ...] = ()
+    rope_positions: bytes = b""
 
 
 class Cancel(msgspec.Struct, frozen=True, tag="cancel"):

@@ -16,7 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flare.cache import NULL_ROW
-from flare.contract import PreparedContract, Program, Region, ValueBinding, ValueSource
+from flare.contract import BufferView, DType, PreparedContract, Program, Region, ValueBinding, ValueSource
+from flare.engine.image_values import (
+    FeatureIndices,
+    RopePositions,
+    check_patches,
+    feature_offset,
+    image_grid,
+    patches,
+)
 from flare.engine.messages import Submit
 from flare.engine.table_rows import TableRows
 from flare.engine.values import value_type
@@ -171,7 +179,16 @@ _PACKERS: dict[ValueSource, Packer] = {
     V.LOGIT_BIAS_VALUES: lambda view, plan: _padded(
         view, [bias for _, bias in _submit(plan).sampling.logit_bias], 0
     ),
+    V.PATCHES: patches,
+    V.IMAGE_GRID: image_grid,
+    V.FEATURE_OFFSET: feature_offset,
     V.LOGPROBS_WANTED: _request_value(lambda submit: -1 if submit.logprobs is None else submit.logprobs),
+}
+
+# Made for a program, because they place values by its token rows.
+_ROW_PACKERS: dict[ValueSource, Callable[[Program], Packer]] = {
+    V.FEATURE_INDICES: FeatureIndices,
+    V.ROPE_POSITIONS: RopePositions,
 }
 
 
@@ -195,22 +212,22 @@ class UploadPacker:
         self._stagings: list[tuple[NDArray[np.uint8], list[Callable[[Plan], None]]]] = []
         for binding in program.bindings:
             _check(binding, program, contract)
-        bound = {binding.table for binding in program.bindings}
-        rows = {
-            table.name: TableRows(table, tables[table.name], program)
-            for table in contract.tables
-            if table.name in bound
-        }
+        resources = {table.name: table for table in contract.tables}
+
+        def packer(binding: ValueBinding) -> Packer:
+            if binding.table is not None:
+                return TableRows(resources[binding.table], tables[binding.table], program)
+            if binding.source in _ROW_PACKERS:
+                return _ROW_PACKERS[binding.source](program)
+            return _PACKERS[binding.source]
+
+        packers = [(packer(binding), _staged(binding)) for binding in program.bindings]
         for _ in range(frames):
             storage = np.zeros(program.upload_bytes, dtype=np.uint8)
-            packers: list[Callable[[Plan], None]] = [
-                partial(
-                    _PACKERS[binding.source] if binding.table is None else rows[binding.table],
-                    array_over(storage, binding.view),
-                )
-                for binding in program.bindings
+            bound: list[Callable[[Plan], None]] = [
+                partial(pack, array_over(storage, view)) for pack, view in packers
             ]
-            self._stagings.append((storage, packers))
+            self._stagings.append((storage, bound))
 
     def pack(self, plan: Plan) -> NDArray[np.uint8]:
         """The upload bytes of `plan`, u8[program.upload_bytes]."""
@@ -221,10 +238,21 @@ class UploadPacker:
         return storage
 
 
+def _staged(binding: ValueBinding) -> BufferView:
+    """The view that a packer fills: bytes for patches, which may have a type that NumPy lacks."""
+    view = binding.view
+    if binding.source is not ValueSource.PATCHES:
+        return view
+    return BufferView(buffer=view.buffer, dtype=DType.U8, shape=(view.nbytes,), offset=view.offset)
+
+
 def _check(binding: ValueBinding, program: Program, contract: PreparedContract) -> None:
     where = f"program {program.name}: value {binding.source.value}"
+    check_region(contract, binding.view, Region.UPLOAD, where)
+    if binding.source is ValueSource.PATCHES:
+        check_patches(binding, program, where)
+        return
     expected = value_type(binding.source, program, contract, binding.table)
-    if expected is None or (binding.source not in _PACKERS and binding.table is None):
+    if expected is None:
         raise CoreError(f"{where} cannot be produced by this engine", field=where)
     check_view(binding.view, expected, where)
-    check_region(contract, binding.view, Region.UPLOAD, where)

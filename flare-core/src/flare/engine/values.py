@@ -40,6 +40,12 @@ def value_type(
             | V.PENDING_TOKENS
         ):
             return ArrayType(i32, (lanes,))
+        case V.ROPE_POSITIONS:
+            return ArrayType(i32, (3, tokens))
+        case V.FEATURE_INDICES:
+            return ArrayType(i32, (tokens,))
+        case V.IMAGE_GRID:
+            return ArrayType(i32, (3,))
         case V.QUERY_START:
             return ArrayType(i32, (lanes + 1,))
         case V.PAGE_UPDATES:
@@ -62,6 +68,7 @@ def value_type(
             V.SOURCE_ROW
             | V.DESTINATION_ROW
             | V.SOURCE_PAGE
+            | V.FEATURE_OFFSET
             | V.DESTINATION_PAGE
             | V.PROMPT_LENGTH
             | V.OUTPUT_LENGTH

@@ -49,6 +49,10 @@ class PrefillCover:
             table = self._tables[allowed] = _choices(self._sizes[:allowed], self._built_for, horizon)
         return self._programs[table[units]]
 
+    def least(self, tokens: int) -> Program:
+        """The smallest program that takes `tokens` at once."""
+        return next(program for program in self._programs if program.tokens >= tokens)
+
     def _stale(self, costs: list[float]) -> bool:
         if not self._built_for:
             return True

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from flare.contract import CompletionField, PreparedContract, ProgramKind, ValueSource
+from flare.scheduler.images import Images
 from flare.scheduler.request import RequestSpec
 
 
@@ -23,6 +24,7 @@ class Limits:
     def __init__(self, contract: PreparedContract) -> None:
         self._capacities = contract.capacities
         self._vocab_size = contract.frontend.vocab_size
+        self._images = Images(contract)
         sampling = [
             program
             for kind in (ProgramKind.PREFILL, ProgramKind.DECODE, ProgramKind.SPECULATIVE)
@@ -52,6 +54,8 @@ class Limits:
             )
         if min(spec.prompt) < 0 or max(spec.prompt) >= self._vocab_size:
             return Refusal("invalid_request", f"prompt tokens must lie in 0..{self._vocab_size - 1}")
+        if problem := self._images.problem(spec.images, len(spec.prompt)):
+            return Refusal("capacity_exceeded" if "takes" in problem else "invalid_request", problem)
         if spec.min_tokens and not self._takes_min_tokens:
             return Refusal("invalid_request", "this core does not take min_tokens")
         if spec.logprobs is not None and not self._reports_logprobs:

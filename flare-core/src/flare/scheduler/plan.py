@@ -26,7 +26,9 @@ class Lane:
     token when `sample` is set. `page_updates` appends (logical page, physical page) pairs to its table.
 
     In a speculative program it consumes between one and `length` tokens and draws as many; `proposals` are
-    the host's for all inputs but the first, empty when the program makes its own."""
+    the host's for all inputs but the first, empty when the program makes its own.
+
+    In a vision program it encodes image number `image` of the prompt."""
 
     request: Request
     consumed: int
@@ -35,6 +37,7 @@ class Lane:
     page_updates: Sequence[tuple[int, int]] = ()
     proposals: Sequence[int] = ()
     transfer: Transfer | None = None
+    image: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

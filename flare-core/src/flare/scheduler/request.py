@@ -6,7 +6,20 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Protocol
 
-from flare.cache import Checkpoint, PrefixIdentity, Slot
+from flare.cache import Checkpoint, Conditioning, PrefixIdentity, Slot
+
+
+class ImageSpec(Protocol):
+    """An image in a prompt (`flare.engine.messages.Image` has this shape)."""
+
+    @property
+    def start(self) -> int: ...
+    @property
+    def tokens(self) -> int: ...
+    @property
+    def identity(self) -> bytes: ...
+    @property
+    def grid(self) -> tuple[int, int, int]: ...
 
 
 class SamplingSpec(Protocol):
@@ -37,6 +50,8 @@ class RequestSpec(Protocol):
     def cache_salt(self) -> str: ...
     @property
     def sampling(self) -> SamplingSpec: ...
+    @property
+    def images(self) -> Sequence[ImageSpec]: ...
 
 
 class Phase(Enum):
@@ -58,7 +73,8 @@ class Request:
     and `last_token` follow validated completions. `max_tokens` is already bounded by the context.
 
     `pages` are physical pages in token order; the first `shared` belong to the chain of `base`, the
-    checkpoint it continues from. `cached_tokens` were restored when it was first admitted.
+    checkpoint it continues from. `cached_tokens` were restored when it was first admitted. `features` has the
+    first feature row of every image, by number, whose features are in place or on their way.
     """
 
     __slots__ = (
@@ -71,6 +87,7 @@ class Request:
         "device_finished",
         "drawn",
         "endpoints",
+        "features",
         "generated",
         "id",
         "identity",
@@ -98,7 +115,8 @@ class Request:
         self.spec = spec
         self.id = spec.request_id
         self.tokens = list(spec.prompt)
-        self.identity = PrefixIdentity(root + spec.cache_salt.encode(), spec.prompt)
+        images = [Conditioning(image.start, image.identity) for image in spec.images]
+        self.identity = PrefixIdentity(root + spec.cache_salt.encode(), spec.prompt, images)
         self.prompt_length = len(spec.prompt)
         self.max_tokens = max_tokens
         self.stop_tokens = frozenset(spec.stop_token_ids)
@@ -119,6 +137,7 @@ class Request:
         self.shared = 0
         self.page_updates: list[tuple[int, int]] = []  # taken, and not in the device's table yet
         self.endpoints: list[int] = []
+        self.features: dict[int, int] = {}
         self.capture_due = False
         self.returns = False  # whether it waits again after leaving
         self.input_length = len(self.tokens)

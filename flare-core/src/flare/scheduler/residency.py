@@ -34,7 +34,7 @@ class Residency:
 
     A request that can grow reserves its history and one page of output, and grows a page ahead; a core whose
     programs cannot append pages, or cannot be restarted in the middle of an output, makes requests reserve
-    everything they can ever need.
+    everything they can ever need, and so do requests with images, which are never preempted.
     """
 
     def __init__(self, contract: PreparedContract) -> None:
@@ -163,7 +163,7 @@ class Residency:
     def _wanted(self, request: Request) -> int:
         """Pages of an admission, shared ones included."""
         wanted = self.pages.pages_for(request.prompt_length + request.max_tokens)
-        if self.grows:
+        if self.grows and not request.spec.images:
             wanted = min(wanted, self.pages.pages_for(request.input_length) + 1)
         return wanted
 

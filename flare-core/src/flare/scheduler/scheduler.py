@@ -11,9 +11,9 @@ since the last decode batch and the next one together stay within the inter-toke
 prefilled one after the other in admission order. Only decode batches are queued behind each other:
 everything else runs alone, so that what it reads and writes is exact.
 
-Pages: a request reserves its history and one page, and grows a page ahead. When a decoder has no page to
-write to, the newest decoder is preempted, and nobody is admitted until the others got theirs. The last one
-standing ends at its length.
+Pages: a request reserves its history and one page, and grows a page ahead; one with images reserves all.
+When a decoder has no page to write to, the newest decoder without images is preempted, and nobody is
+admitted until the others got theirs. The last one standing ends at its length.
 
 Tiers: a request whose history is longer in a tier behind the device waits in the queue until it is back
 (`flare.scheduler.restores`); published checkpoints are copied to the tiers (`flare.scheduler.write_back`).
@@ -331,7 +331,7 @@ class Scheduler:
             self._growth_due = True
             if self.in_flight or self.transferring:
                 return None
-            self._make_way(decoding[-1])
+            self._make_way([request for request in decoding if not request.spec.images][-1])
             return self.plan()
         if self._growth_due:
             self._growth_due = False

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from flare.contract import PreparedContract, Program, ProgramKind
 from flare.scheduler.costs import ProgramCosts
 from flare.scheduler.cover import PrefillCover
+from flare.scheduler.images import Images
 from flare.scheduler.plan import Capture, Lane, Transfer
 from flare.scheduler.request import Phase, Request
 from flare.scheduler.residency import Residency
@@ -43,6 +44,7 @@ class Steps:
         self._snapshot = _only(contract, ProgramKind.SNAPSHOT)
         self._resume = _only(contract, ProgramKind.RESUME)
         self._decodes = contract.of_kind(ProgramKind.DECODE)
+        self._images = Images(contract)
         self._cover = PrefillCover(contract.of_kind(ProgramKind.PREFILL), costs)
         self.speculation: Speculation | None = None
         if settings.draft_tokens or (settings.draft_tokens is None and contract.capacities.speculative):
@@ -66,6 +68,10 @@ class Steps:
             return Step(self._start, [Lane(request, consumed=0, length=0, sample=False)])
         if request.base is not None and not request.restored:
             return self._restored(request)
+        if (image := self._images.next(request)) is not None:
+            number, program = image
+            self._images.place(request, number)
+            return Step(program, [Lane(request, request.consumed, 0, sample=False, image=number)])
         if request.consumed == request.input_length:
             assert self._resume is not None
             return _first_draw(Step(self._resume, [Lane(request, request.consumed, 0, sample=True)]))
@@ -116,7 +122,10 @@ class Steps:
         limit_us = self._chunk_limit_us(waiting) - age_us if waiting else math.inf
         end = next((cut for cut in request.endpoints if cut > request.consumed), request.input_length)
         program = self._cover.next(end - request.consumed, limit_us)
-        length = min(end - request.consumed, program.tokens)
+        end, whole = self._images.cut(request, min(end, request.consumed + program.tokens))
+        length = end - request.consumed
+        if whole:
+            program = self._cover.least(length)
         last = request.consumed + length == request.input_length
         step = Step(program, [Lane(request, request.consumed, length, sample=last)])
         request.consumed += length

@@ -56,6 +56,7 @@ from flare.testing.image import CoreImage
 class HashModel:
     """Sizes of a hash model core. `pages` counts the null page; None gives every slot a whole context.
     With rows of a table in `shape`, the host delivers them: it must feed tokens and proposals then.
+    Vision programs of `image_patches` make `image_features` features; tokens have positions then.
     `host_fed` makes decode take its pending token from the host. `speculative` lists (requests, depth, width,
     rows) of speculative programs; proposals are uploaded with `host_proposals`, else drafted on the device,
     right in `agreement` of 256 cases."""
@@ -73,6 +74,8 @@ class HashModel:
     speculative: tuple[tuple[int, int, int, int], ...] = ()
     host_proposals: bool = False
     agreement: int = 192
+    image_patches: tuple[int, ...] = ()
+    image_features: int = 0
     shape: HashShape = field(default_factory=HashShape)
 
     @property
@@ -121,6 +124,8 @@ class HashModel:
             stop_token_ids=self.stop_token_ids,
             logit_bias=0,
             logprobs=0,
+            image_patches=self.image_patches,
+            image_features=self.image_features,
         )
         slots = place(Region.REQUEST_STATE, self._slot_state(per_request))
         state = HashState(
@@ -131,6 +136,7 @@ class HashModel:
             pages_per_request=per_request,
             vocab_size=self.vocab_size,
             table=self.shape.table > 0,
+            images=self.image_features > 0,
         )
         buffers = [*slots]
         for name, region, blocks, nbytes in (
@@ -143,6 +149,9 @@ class HashModel:
                     name=name, region=region, dtype=DType.U8, shape=shape, offset=0, initial=Initial.UNDEFINED
                 )
             )
+        if self.image_features:
+            features = (programs.FEATURES, DType.U64, (self.image_features,))
+            buffers += place(Region.IMAGE_FEATURES, [features])
         made, tensors = self._programs(state, tuple(buffer.name for buffer in buffers))
         buffers += place(
             Region.UPLOAD, [(UPLOAD, DType.U8, (max(program.upload_bytes for program in made),))]
@@ -225,6 +234,8 @@ class HashModel:
         for tokens in self.prefill_tokens:
             code = programs.prefill(state, tokens)
             add(f"prefill_{tokens}", ProgramKind.PREFILL, code, 50.0 + 10.0 * tokens, tokens=tokens)
+        for patches in self.image_patches:
+            add(f"vision_{patches}", ProgramKind.VISION, programs.vision(state, patches), tokens=patches)
         generating: dict[str, Any] = {
             "pending": PendingTokens.HOST if self.host_fed else PendingTokens.DEVICE,
             "rows_per_lane": state.capacities.verification_width,

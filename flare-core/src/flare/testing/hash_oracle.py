@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from flare.device.sim_ops import mix
@@ -43,9 +43,9 @@ class History:
         self.inputs = [(0, 0)] * shape.taps
         self.pages = self.groups = self.recurrent = 0
 
-    def append(self, token: int) -> None:
+    def append(self, token: int, extra: int = 0) -> None:
         shape, place = self.shape, len(self.entries)
-        entry = mix(token * 0x10001 + place + self._looked_up(token))
+        entry = mix(token * 0x10001 + place + self._looked_up(token) + extra)
         self.entries.append(entry)
         self.tokens.append(token)
         self.inputs.append((entry ^ 0x8CB92BA72F3D8DD7, entry ^ 0x8CB92BA72F3D8DD8))
@@ -98,12 +98,14 @@ def oracle(
     vocab_size: int = 97,
     preempted: Sequence[int] = (),
     shape: HashShape = HashShape(),
+    extra: Callable[[int], int] = lambda place: 0,
 ) -> list[int]:
     """The output of one request. `max_tokens` is bounded by the context already. It was preempted after
-    each number of output tokens in `preempted`: its draws went on under another seed."""
+    each number of output tokens in `preempted`: its draws went on under another seed. `extra` is what the
+    token at a place brings besides itself (`flare.testing.hash_images`)."""
     history = History(shape)
-    for token in prompt:
-        history.append(token)
+    for place, token in enumerate(prompt):
+        history.append(token, extra(place))
     counts = sum(mix(token) for token in prompt)
     key, start = seed, 0
     output: list[int] = []
@@ -116,7 +118,7 @@ def oracle(
         output.append(token)
         if token in stops or len(output) >= max_tokens:
             return output
-        history.append(token)
+        history.append(token, extra(len(history.entries)))
         counts += mix(token ^ 0x5851F42D4C957F2D)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import flare.device.sim_speculation  # noqa: F401  registers operators, as sim_sequence does
+import flare.device.sim_inputs
+import flare.device.sim_speculation  # noqa: F401
 from flare.contract import (
     METADATA_FIELDS,
     BufferSpec,
@@ -48,6 +49,7 @@ class HashState:
     pages_per_request: int
     vocab_size: int
     table: bool = False
+    images: bool = False
 
     def slot(self, program: Assembly, name: str) -> Operand:
         """Per-slot state as an operand, [S, ...]."""
@@ -73,6 +75,7 @@ class HashState:
 
 
 TABLE, TABLE_LOOKUPS, TABLE_ROW_BYTES = "grams", 4, 8
+FEATURES = "features"
 
 
 def start(state: HashState) -> Assembly:
@@ -158,7 +161,7 @@ def speculative(state: HashState, shape: SpeculativeShape, drafts: Drafts) -> As
     p.call(
         "sim::verify",
         inputs,
-        _table_rows(p, state, shape.rows),
+        _conditions(p, state, shape.rows),
         starts,
         lengths,
         slots,
@@ -226,7 +229,7 @@ def _consume(
     p.call(
         "sim::advance",
         tokens,
-        _table_rows(p, state, count),
+        _conditions(p, state, count, prompt=query_start is not None),
         query_start,
         slots,
         rows,
@@ -235,10 +238,32 @@ def _consume(
     )
 
 
-def _table_rows(p: Assembly, state: HashState, tokens: int) -> Operand | None:
-    if not state.table:
+def _conditions(p: Assembly, state: HashState, tokens: int, prompt: bool = False) -> Operand | None:
+    """What token rows bring besides their tokens; features only in a `prompt`."""
+    if not (state.table or state.images):
         return None
-    return p.value(V.TABLE_ROWS, DType.U8, tokens, TABLE_LOOKUPS, TABLE_ROW_BYTES, table=TABLE)
+    rows = indices = features = positions = None
+    if state.table:
+        rows = p.value(V.TABLE_ROWS, DType.U8, tokens, TABLE_LOOKUPS, TABLE_ROW_BYTES, table=TABLE)
+    if state.images:
+        positions = p.value(V.ROPE_POSITIONS, DType.I32, 3, tokens)
+        if prompt:
+            indices, features = p.value(V.FEATURE_INDICES, DType.I32, tokens), _features(p, state)
+    return p.call("sim::conditions", tokens, rows, indices, features, positions, results=1)
+
+
+def _features(p: Assembly, state: HashState) -> Operand:
+    count = state.capacities.image_features
+    return p.view(BufferView(buffer=FEATURES, dtype=DType.U64, shape=(count,)))
+
+
+def vision(state: HashState, patches: int) -> Assembly:
+    """Make the features of an image of at most `patches` patches."""
+    p = Assembly(_SCHEMAS)
+    content = p.value(V.PATCHES, DType.U64, patches, 1)
+    grid, offset = p.value(V.IMAGE_GRID, DType.I32, 3), p.value(V.FEATURE_OFFSET, DType.I32, 1)
+    p.call("sim::encode", content, grid, offset, _features(p, state))
+    return p
 
 
 def _pending(p: Assembly, state: HashState, slots: Operand, lanes: int, host_fed: bool) -> Operand:
