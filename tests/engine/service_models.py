@@ -101,7 +101,7 @@ SPECULATIVE = [
         (4, 6, 7, 18), page_tokens=2, pages=26, host_proposals=True, host_fed=True, shape=HashShape(group=2)
     ),
     speculative(
-        (1, 2, 3, 3),
+        (1, 3, 4, 4),
         (4, 3, 4, 11),
         pages=17,
         snapshot_rows=9,
