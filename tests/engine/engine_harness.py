@@ -186,7 +186,7 @@ class Harness:
 
     def in_flight(self):
         """Requests of submitted programs, once per lane."""
-        return [lane.request for plan, _ in self.engine._in_flight for lane in plan.lanes]
+        return [lane.request for plan, *_ in self.engine._in_flight for lane in plan.lanes]
 
     def _pages_freed(self, pages) -> None:
         for live in self.in_flight():
@@ -194,7 +194,7 @@ class Harness:
         self.device.poison(Region.PAGES, self.device.contract.page.nbytes, pages)
 
     def _rows_freed(self, rows) -> None:
-        for plan, _ in self.engine._in_flight:
+        for plan, *_ in self.engine._in_flight:
             for lane in plan.lanes:
                 if lane.transfer is not None:
                     used = (lane.transfer.source_row, lane.transfer.destination_row)
