@@ -77,9 +77,18 @@ def test_strided_rows_are_read_as_rows(name):
 def test_rows_of_a_table():
     stored = nvfp4.encode(torch.randn(10, 160))
     scale = stored.global_scale.view(1)
+    table = torch.cat([stored.codes, stored.scales.view(torch.uint8)], 1)
+    assert table.shape == (10, 90)
+    delivered = torch.stack([table[3:7], table[5:9]]).flatten(0, 1)
     for dtype in DTYPES:
-        rows = torch.ops.flare.nvfp4_rows(stored.codes[3:7], stored.scales[3:7], scale, dtype)
-        assert same_bits(rows, nvfp4.decode(stored)[3:7].to(dtype))
+        rows = torch.ops.flare.nvfp4_rows(delivered, scale, dtype)
+        assert same_bits(rows[:4], nvfp4.decode(stored)[3:7].to(dtype))
+        assert same_bits(rows[4:], nvfp4.decode(stored)[5:9].to(dtype))
+        fake = faked("nvfp4_rows", (delivered, scale, dtype))
+        assert (fake.shape, fake.stride(), fake.dtype) == (rows.shape, rows.stride(), dtype)
+    for wrong in (delivered[:, 1:], delivered.float(), delivered[0]):
+        with pytest.raises(RuntimeError, match="rows are U8"):
+            faked("nvfp4_rows", (wrong, scale, torch.float32))
 
 
 def test_memory_is_bounded_by_a_tile():

@@ -62,10 +62,16 @@ def nvfp4_experts(
     return sum_experts(x, weights, experts, network)
 
 
-def nvfp4_rows(codes: Tensor, scales: Tensor, global_scale: Tensor, dtype: torch.dtype) -> Tensor:
-    """Rows of a table: codes U8[N, C/2], scales E4M3[N, ceil(C/16)], global_scale f32[1] -> [N, C] of
-    `dtype`."""
-    return nvfp4.decode_unscaled(codes, scales).mul_(global_scale).to(dtype)
+def nvfp4_rows(rows: Tensor, global_scale: Tensor, dtype: torch.dtype) -> Tensor:
+    """Rows of a table: rows U8[N, C/2 + C/16], each its codes and then its scales; global_scale f32[1] -> [N,
+    C] of `dtype`. C is a multiple of 16."""
+    codes, scales = rows.split(_parts(rows.shape[1]), 1)
+    return nvfp4.decode_unscaled(codes, scales.view(torch.float8_e4m3fn)).mul_(global_scale).to(dtype)
+
+
+def _parts(row_bytes: int) -> list[int]:
+    """Bytes of codes and of scales in a row: eight to one."""
+    return [row_bytes // 9 * 8, row_bytes // 9]
 
 
 def activate(gate_up: Tensor, global_scale: Tensor, dtype: torch.dtype) -> Tensor:
@@ -159,11 +165,13 @@ def check_experts(
             check_operand(name, scale, torch.float32, (number,))
 
 
-def _fake_rows(codes: Tensor, scales: Tensor, global_scale: Tensor, dtype: torch.dtype) -> Tensor:
-    rows, columns = codes.shape[0], codes.shape[1] * 2
-    _check_matrix("", codes, scales, (rows, columns))
+def _fake_rows(rows: Tensor, global_scale: Tensor, dtype: torch.dtype) -> Tensor:
+    torch._check(
+        rows.dim() == 2 and rows.dtype == torch.uint8 and rows.shape[1] % 9 == 0,
+        lambda: "rows are U8 [N, C/2 + C/16]",
+    )
     check_operand("global_scale", global_scale, torch.float32, (1,))
-    return codes.new_empty((rows, columns), dtype=dtype)
+    return rows.new_empty((rows.shape[0], 2 * _parts(rows.shape[1])[0]), dtype=dtype)
 
 
 define(
@@ -180,7 +188,7 @@ define(
     fake=_fake_experts,
 )
 define(
-    "nvfp4_rows(Tensor codes, Tensor scales, Tensor global_scale, ScalarType dtype) -> Tensor",
+    "nvfp4_rows(Tensor rows, Tensor global_scale, ScalarType dtype) -> Tensor",
     cpu=nvfp4_rows,
     fake=_fake_rows,
 )

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from flare.prepare.plan import CapacityRequest, ServingPlan
     from flare.prepare.progress import Progress
     from flare.prepare.sources import resolve_checkpoint
+    from flare.prepare.table_rules import TableRule
     from flare.prepare.tensor_map import TensorMap, TensorRule
     from flare.prepare.tensor_transforms import ConcatRows, PairsToHalves
     from flare.prepare.trace import TraceError, meta_tensor
@@ -45,6 +46,7 @@ _HOME = {
     "Progress": "flare.prepare.progress",
     "SafetensorsCheckpoint": "flare.prepare.checkpoint_safetensors",
     "ServingPlan": "flare.prepare.plan",
+    "TableRule": "flare.prepare.table_rules",
     "TensorInfo": "flare.prepare.checkpoint",
     "TensorMap": "flare.prepare.tensor_map",
     "TensorRule": "flare.prepare.tensor_map",
@@ -78,6 +80,7 @@ __all__ = [
     "Progress",
     "SafetensorsCheckpoint",
     "ServingPlan",
+    "TableRule",
     "TensorInfo",
     "TensorMap",
     "TensorRule",

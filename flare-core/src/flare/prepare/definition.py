@@ -13,6 +13,8 @@ from flare.contract import (
     OperatorLibrary,
     PendingTokens,
     ProgramKind,
+    TableResource,
+    TableUse,
     ValueBinding,
 )
 
@@ -40,12 +42,15 @@ class ProgramDefinition:
     completion: tuple[CompletionBinding, ...] = ()
     pending: PendingTokens = PendingTokens.NONE
     rows_per_lane: int = 0
+    tables: tuple[TableUse, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramSet:
-    """Every buffer and program of one rank, and the module that registers their operators."""
+    """Every buffer and program of one rank, the module that registers their operators, and the tables whose
+    rows they read, each a `TableRule` of the tensor map."""
 
     buffers: tuple[BufferSpec, ...]
     programs: tuple[ProgramDefinition, ...]
     operator_library: OperatorLibrary
+    tables: tuple[TableResource, ...] = ()

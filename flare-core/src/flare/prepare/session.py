@@ -42,6 +42,7 @@ from flare.prepare.weights import (
     place_weights,
     raw_bytes,
     stream_weights,
+    table_specs,
     weight_bytes,
 )
 
@@ -100,12 +101,15 @@ class PreparationSession:
         programs = self.recipe.programs.compose(plan, built.module, layout, weights)
         exported = self.target.export(programs, self.progress)
         payloads = {**exported.payloads, **exported.documents}
-        specs = self._tensor_specs(built, frontend, payloads)
+        specs = self._tensor_specs(built, frontend, payloads) + table_specs(programs, mapping, checkpoint)
         with CoreWriter(destination, specs, header_budget_bytes=_HEADER_BUDGET) as writer:
             with self.progress.phase("Weights", total_bytes=weight_bytes(built)) as bar:
                 for name, tensor in stream_weights(built, mapping, checkpoint):
                     writer.write(name, raw_bytes(tensor))
                     bar.advance(tensor.nbytes)
+            for name, rule in mapping.tables.items():
+                with self.progress.phase(f"Table {name}"):
+                    writer.write(name, rule.pieces(checkpoint))
             for name, data in {**frontend.assets, **payloads}.items():
                 writer.write(name, data)
             contract = self._contract(checkpoint, built, plan, programs, exported, frontend)
@@ -181,6 +185,7 @@ class PreparationSession:
             page=plan.page,
             row=plan.row,
             buffers=exported.buffers,
+            tables=programs.tables,
             programs=tuple(
                 Program(
                     name=definition.name,
@@ -191,6 +196,7 @@ class PreparationSession:
                     completion=definition.completion,
                     pending=definition.pending,
                     rows_per_lane=definition.rows_per_lane,
+                    tables=definition.tables,
                     payloads=(Payload(rank=0, format=exported.format, tensor=payload_name(definition.name)),),
                 )
                 for definition in programs.programs

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from flare.errors import CheckpointError
 from flare.prepare.checkpoint import TensorInfo, TensorStore, known_tensor
+from flare.prepare.table_rules import TableRule
 from flare.prepare.tensor_transforms import ConcatRows, Identity, Transform
 
 if TYPE_CHECKING:
@@ -41,11 +42,18 @@ class TensorRule:
 
 
 class TensorMap:
-    """Rules by target name. `ignored` are checkpoint tensors left out on purpose, with the reason."""
+    """Rules by target name. `ignored` are checkpoint tensors left out on purpose, with the reason; `tables`
+    are the core's tables by the names of their core tensors."""
 
-    def __init__(self, rules: Mapping[str, TensorRule], ignored: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        rules: Mapping[str, TensorRule],
+        ignored: Mapping[str, str] | None = None,
+        tables: Mapping[str, TableRule] | None = None,
+    ) -> None:
         self.rules = MappingProxyType(dict(rules))
         self.ignored = MappingProxyType(dict(ignored or {}))
+        self.tables = MappingProxyType(dict(tables or {}))
 
     @classmethod
     def rows(
@@ -65,6 +73,7 @@ class TensorMap:
         naming the target whose sources do not fit its transform.
         """
         used = {source for rule in self.rules.values() for source in rule.sources}
+        used |= {source for table in self.tables.values() for source in table.sources}
         missing = sorted(used - store.tensors.keys())
         unmapped = sorted(store.tensors.keys() - used - self.ignored.keys())
         complaints = []
@@ -77,6 +86,8 @@ class TensorMap:
             raise CheckpointError(message, field=(missing or unmapped)[0])
         for target in self.rules:
             self.info(target, store)
+        for table in self.tables.values():
+            table.shape(store)
 
     def info(self, target: str, store: TensorStore) -> TensorInfo:
         """The header that `target` will have; its dtype is that of its first source."""

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 import torch
 
 from flare.contract import BufferView, DType, Initial, Region
+from flare.corefile import Role, TensorSpec
 from flare.device.torch_types import CONTRACT_DTYPES, TORCH_DTYPES
 from flare.errors import CheckpointError
 from flare.prepare.layout import BufferLayout
 
 if TYPE_CHECKING:
     from flare.prepare.checkpoint import Checkpoint
+    from flare.prepare.definition import ProgramSet
     from flare.prepare.tensor_map import TensorMap
     from flare.recipes.recipe import BuiltModel
 
@@ -88,6 +90,19 @@ def stream_weights(
 
 
 _CODES = (torch.uint8, torch.float8_e4m3fn, torch.float8_e5m2)
+
+
+def table_specs(programs: ProgramSet, mapping: TensorMap, checkpoint: Checkpoint) -> list[TensorSpec]:
+    """Core tensors of the tables. Raises CheckpointError unless the mapped tables are those of the
+    programs."""
+    declared = {table.tensor: (table.rows, table.row_bytes) for table in programs.tables}
+    mapped = {name: rule.shape(checkpoint) for name, rule in mapping.tables.items()}
+    if declared != mapped:
+        raise CheckpointError(
+            f"the programs read tables {declared} (rows, bytes of a row), the checkpoint gives {mapped}",
+            field="tables",
+        )
+    return [TensorSpec(name, DType.U8, shape, Role.TABLE) for name, shape in mapped.items()]
 
 
 def raw_bytes(tensor: torch.Tensor) -> memoryview:
