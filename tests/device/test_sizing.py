@@ -101,3 +101,15 @@ def test_memory_is_filled_and_never_overrun(tiny_core: Path, extra_pages: int) -
     assert counts.snapshot_rows == (2 if extra_pages else 0)
     with pytest.raises(CapacityError, match="there is room for"):
         counts_within(contract, LoadOptions(), contract.pages_per_request * page + live * row)
+
+
+def test_addresses_that_are_not_to_be_had(tiny_core: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(12, "Cannot allocate memory")
+
+    contract, reader = contract_of(tiny_core), CoreReader(tiny_core)
+    monkeypatch.setattr("flare.device.cpu_memory.mmap.mmap", refuse)
+    with pytest.raises(
+        CapacityError, match=r"bytes of addresses for buffer .* prepare with a bound on memory"
+    ):
+        CpuDevice(contract, reader)
