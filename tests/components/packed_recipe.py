@@ -22,7 +22,7 @@ from flare.prepare import (
     read_weight_formats,
 )
 from flare.recipes import BuiltModel, Recipe
-from flare_components.modules import linear_for
+from flare_components.modules import keep_formats
 from flare_components.quant import fp8_block, mxfp8, nvfp4
 from flare_components.testing import write_plain_checkpoint
 from flare_components.testing.stored_modules import INPUT_RANGE
@@ -69,13 +69,7 @@ class PackedReplacements(LlamaReplacements):
 
     def build(self, config: Any, dtype: DType) -> BuiltModel:
         built = super().build(config, dtype)
-        for target, modules in stacks(config):
-            owner, _, name = target.rpartition(".")
-            parent = built.module.get_submodule(owner)
-            plain = parent.get_submodule(name)
-            found = config.weight_formats.shared(modules)
-            made = linear_for(found, plain.in_features, plain.out_features, plain.weight.dtype)
-            setattr(parent, name, made)
+        keep_formats(built.module, config.weight_formats, dict(stacks(config)))
         return built
 
 

@@ -10,7 +10,7 @@ from flare_components.modules.ngram_hash import HashConstants, NgramHash, hash_c
 from flare_components.modules.ngram_injection import NgramInjection
 from flare_components.modules.norm import RMSNorm
 from flare_components.modules.packed_experts import PackedExperts, experts_for
-from flare_components.modules.packed_linear import linear_for
+from flare_components.modules.packed_linear import keep_formats, linear_for
 from flare_components.modules.selected_attention import SelectedAttention
 
 __all__ = [
@@ -31,5 +31,6 @@ __all__ = [
     "SelectedAttention",
     "experts_for",
     "hash_constants",
+    "keep_formats",
     "linear_for",
 ]

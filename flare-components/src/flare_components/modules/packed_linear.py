@@ -1,14 +1,17 @@
 """Linear layers whose weight stays in the number format it is stored in.
 
-`linear_for` builds the layer for a format; `flare.prepare.linear_rules` fills it.
+`linear_for` builds the layer for a format, `keep_formats` all of a model; `flare.prepare.linear_rules` fills
+them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import torch
 from torch import Tensor, nn
 
-from flare.prepare import NumberFormat, WeightFormat
+from flare.prepare import NumberFormat, WeightFormat, WeightFormats
 from flare_components.modules.parameters import empty_parameter
 from flare_components.quant import mxfp8, nvfp4
 
@@ -29,6 +32,27 @@ def linear_for(
     return Fp8BlockLinear(
         inputs, outputs, dtype, bias=bias, quantized_input=found.quantized_input, block=found.block
     )
+
+
+def keep_formats(root: nn.Module, formats: WeightFormats, sources: Mapping[str, Sequence[str]]) -> None:
+    """Put in the place of linear layers of `root` those for the formats their weights are stored in.
+
+    sources: for the qualified name of each layer the checkpoint's modules that its weight is stacked of, the
+    same that `flare.prepare.linear_rules` takes. Layers of plain weights stay. Raises CheckpointError when
+    the modules of one layer have different formats.
+    """
+    for target, modules in sources.items():
+        found = formats.shared(modules)
+        if found is None:
+            continue
+        owner, _, name = target.rpartition(".")
+        parent = root.get_submodule(owner)
+        plain = parent.get_submodule(name)
+        assert isinstance(plain, nn.Linear), f"{target} is no linear layer"
+        made = linear_for(
+            found, plain.in_features, plain.out_features, plain.weight.dtype, bias=plain.bias is not None
+        )
+        setattr(parent, name, made)
 
 
 class Nvfp4Linear(nn.Module):

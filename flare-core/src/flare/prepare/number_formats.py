@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Protocol
 
 
 class NumberFormat(StrEnum):
@@ -67,9 +68,8 @@ class Declared:
     refusal: str = ""
 
 
-class Declarations:
-    """A parsed configuration. Subclasses know one producer."""
+class Declarations(Protocol):
+    """A parsed configuration of one producer."""
 
     def of(self, module: str) -> Declared | None:
         """What is said about `module`; None when its weight is stored plainly."""
-        raise NotImplementedError
