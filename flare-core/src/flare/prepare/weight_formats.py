@@ -6,7 +6,7 @@ A recipe reads it once, builds every module for the format its weight is stored 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from flare.errors import CheckpointError
@@ -140,7 +140,7 @@ def _parse(config: Mapping[str, Any]) -> Declarations:
     from flare.prepare.quantization_layers import LayerDeclarations
 
     method = config.get("quant_method")
-    producers = {
+    producers: dict[Any, Callable[[Mapping[str, Any]], Declarations]] = {
         "fp8": BlockDeclarations,
         "modelopt": LayerDeclarations,
         "compressed-tensors": GroupDeclarations,
