@@ -252,6 +252,8 @@ def _typed(dtype: torch.dtype) -> list[OpCase]:
             "prefill": attention(1, 70, dtype),
             "prefill long": attention(1, 300, dtype, width=128, longest=900),
             "ragged": attention(5, 150, dtype, heads=6, kv_heads=2, width=80, page=4),
+            "ragged wide": attention(3, 400, dtype, heads=6, kv_heads=2, width=128, page=64, longest=700),
+            "append": attention(1, 17, dtype, heads=6, kv_heads=2, width=128, page=64, longest=3000),
         }.items()
     ]
     cases += [

@@ -21,7 +21,14 @@ from triton.runtime import driver  # noqa: E402
 from triton.runtime.jit import JITFunction  # noqa: E402
 
 import flare_components.ops.cuda as cuda  # noqa: E402
-from flare_components.ops.cuda import attention, linear, sampling  # noqa: E402
+from flare_components.ops.cuda import (  # noqa: E402
+    attention,
+    attention_hopper,
+    attention_tiles,
+    linear,
+    linear_tiles,
+    sampling,
+)
 
 sys.path.append(str(Path(__file__).parents[1] / "gpu"))
 from op_cases import CASES  # noqa: E402
@@ -31,7 +38,20 @@ MODULES = [
     for module in pkgutil.iter_modules(cuda.__path__)
 ]
 # Called by other kernels, never launched.
-HELPERS = {"attend_tokens", "descend", "edit", "key_of", "meet", "uniform", "value_of"}
+HELPERS = {
+    "attend_span",
+    "attend_tokens",
+    "descend",
+    "edit",
+    "find_tile",
+    "key_of",
+    "meet",
+    "uniform",
+    "value_of",
+}
+HELPERS |= {"add", "advance", "consume", "fetch", "produce", "softmax"}
+# Of compute capability 9.0 alone.
+HOPPER = {"attend_tiles_hopper"}
 
 
 class NoDevice:
@@ -63,7 +83,7 @@ def launches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[tuple[Any,
 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(JITFunction, "run", compile_only)
-    for module in (attention, linear, sampling):
+    for module in (attention, attention_tiles, linear, linear_tiles, sampling):
         monkeypatch.setattr(module, "processors", lambda _: 132)
     return compiled
 
@@ -85,9 +105,11 @@ def operator(name: str) -> Any:
 
 
 # A kernel's types and shapes: enough to reach every kernel and every branch that constants decide.
-CHOSEN = """attention decode wide, attention prefill long, sample one, sample grammar, norm, add norm, gate,
-rotary, kv write, embedding, scatter, slot mapping, gather i32, copy blocks, set table, extend table,
-decode inputs, commit, advance, completion, start, count outputs""".replace("\n", " ").split(", ")
+CHOSEN = """attention decode wide, attention prefill long, attention append, sample one, sample grammar, norm,
+add norm, gate, rotary, kv write, embedding, scatter, slot mapping, gather i32, copy blocks, set table,
+extend table, decode inputs, commit, advance, completion, start, count outputs""".replace("\n", " ").split(
+    ", "
+)
 # Supported architectures and the shared memory of a program (CUDA C++ Programming Guide, compute
 # capabilities).
 SHARED = {90: 227 << 10, 100: 227 << 10, 103: 227 << 10, 120: 99 << 10, 121: 99 << 10}
@@ -97,15 +119,18 @@ SHARED = {90: 227 << 10, 100: 227 << 10, 103: 227 << 10, 120: 99 << 10, 121: 99 
 @pytest.mark.parametrize("architecture", SHARED)
 def test_compiles(architecture: int, launches: dict[tuple[Any, ...], Any], monkeypatch: Any) -> None:
     monkeypatch.setattr(driver, "_active", NoDevice(architecture))
-    monkeypatch.setattr(attention, "roomy", lambda _: SHARED[architecture] > 160 << 10)
+    for module in (attention, attention_tiles, linear_tiles):
+        monkeypatch.setattr(module, "roomy", lambda _: SHARED[architecture] > 160 << 10)
+    monkeypatch.setattr(attention_hopper, "is_hopper", lambda _: architecture == 90)
     names = {f"{name}{kind}" for name in CHOSEN for kind in ("", " bf16")} | {"attention prefill long f32"}
     for case in (case for case in CASES if case.name in names):
         operator(case.op)(*case.make(torch.Generator().manual_seed(0)))
-    for rows in (1, 4):
+    for rows in (1, 4, 40):
         x, weight = torch.empty(rows, 512, dtype=torch.bfloat16), torch.empty(64, 512, dtype=torch.bfloat16)
         for candidate in linear.candidates(x, weight)[1::3]:
             candidate.call(x, weight, None)
-    assert {key[0] for key in launches} == kernels() - HELPERS
+    expected = kernels() - HELPERS
+    assert {key[0] for key in launches} == (expected if architecture == 90 else expected - HOPPER)
     for key, kernel in launches.items():
         assert f".target sm_{architecture}" in kernel.asm["ptx"], key
         assert kernel.asm["cubin"], key

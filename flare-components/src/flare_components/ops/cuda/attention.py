@@ -16,6 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from flare_components.ops.cuda.attention_tiles import attend_many
 from flare_components.ops.cuda.launch import cdiv, power_of_two, processors, roomy
 from flare_components.ops.schema import accelerate
 
@@ -174,93 +175,10 @@ def join_parts(
     tl.store(out + place * width + column, result.to(out.dtype.element_ty), mask=column < width)
 
 
-@triton.jit
-def attend_tiles(
-    q,
-    k_pages,
-    v_pages,
-    table,
-    starts,
-    contexts,
-    out,
-    lanes,
-    heads,
-    group,
-    width,
-    q_row,
-    q_head,
-    k_page,
-    v_page,
-    kv_stride,
-    table_row,
-    scale,
-    PAGE: tl.constexpr,
-    QUERIES: tl.constexpr,
-    GROUP: tl.constexpr,
-    KEYS: tl.constexpr,
-    WIDTH: tl.constexpr,
-    LANES: tl.constexpr,
-):
-    """Program (tile, key head): tile number t is the t-th of all lanes' tiles of QUERIES queries; the last
-    ones may not exist. Rows of a tile: QUERIES queries by GROUP heads. out is zero before."""
-    # Late tiles see most keys: they start first.
-    tile, kv_head = tl.num_programs(0) - 1 - tl.program_id(0), tl.program_id(1)
-    index = tl.arange(0, LANES)
-    begins = tl.load(starts + index, mask=index < lanes, other=0)
-    ends = tl.load(starts + index + 1, mask=index < lanes, other=0)
-    active = tl.load(contexts + index, mask=index < lanes, other=0) > 0
-    tiles = tl.cumsum(tl.where(active, tl.cdiv(ends - begins, QUERIES), 0), 0)
-    lane = tl.sum((tiles <= tile).to(tl.int32), 0)
-    if lane < lanes:
-        before = tl.max(tl.where(index < lane, tiles, 0), 0)
-        begin, end = tl.load(starts + lane), tl.load(starts + lane + 1)
-        context = tl.load(contexts + lane)
-        place = tl.arange(0, QUERIES * GROUP)
-        row = begin + (tile - before) * QUERIES + place // GROUP
-        head = place % GROUP
-        column = tl.arange(0, WIDTH)
-        used = (row < end) & (head < group)
-        live = used[:, None] & (column < width)[None, :]
-        wide_row = row.to(tl.int64)
-        at = q + (wide_row * q_row + (kv_head * group + head) * q_head)[:, None] + column[None, :]
-        seen = tl.where(used, context - end + row + 1, 0)
-        _, total, result = attend_tokens(
-            tl.load(at, mask=live, other=0.0),
-            seen,
-            0,
-            tl.max(seen, 0),
-            k_pages + kv_head * width,
-            v_pages + kv_head * width,
-            table + lane.to(tl.int64) * table_row,
-            k_page,
-            v_page,
-            kv_stride,
-            column,
-            width,
-            scale,
-            PAGE,
-            QUERIES * GROUP,
-            KEYS,
-            WIDTH,
-        )
-        result = result / tl.where(total == 0.0, 1.0, total)[:, None]
-        to = out + ((wide_row * heads + kv_head * group + head) * width)[:, None] + column[None, :]
-        tl.store(to, result.to(out.dtype.element_ty), mask=live)
-
-
 def parts(rows: int, kv_heads: int, capacity: int, keys: int, multiprocessors: int) -> int:
     """How many parts a row's context is cut into: enough for two programs a multiprocessor."""
     wanted = cdiv(2 * multiprocessors, max(rows * kv_heads, 1))
     return max(min(wanted, cdiv(capacity, keys), _MOST_PARTS), 1)
-
-
-def tile_shape(width: int, precise: bool, room: bool) -> tuple[int, int, int, int]:
-    """Rows and keys of a prefill tile, warps and stages, for heads of `width`; precise: float32."""
-    if precise:
-        return (32, 32, 4, 2) if width <= 128 else (32, 16, 4, 1)
-    if not room:
-        return (64, 64, 4, 2) if width <= 128 else (32, 32, 4, 2)
-    return (128, 64, 8, 2) if width <= 128 else (64, 32, 8, 2)
 
 
 def paged_attention(
@@ -296,24 +214,7 @@ def paged_attention(
     block, lane_block = max(power_of_two(width), 16), power_of_two(lanes)
     precise = q.element_size() == 4
     if rows > lanes:
-        out = q.new_zeros(q.shape)
-        tile, keys, warps, stages = tile_shape(block, precise, roomy(q))
-        grouped = power_of_two(group)
-        queries = max(tile // grouped, cdiv(16, grouped))
-        attend_tiles[(cdiv(rows, queries) + lanes, kv_heads)](
-            *operands,
-            out,
-            *sizes,
-            PAGE=page_tokens,
-            QUERIES=queries,
-            GROUP=grouped,
-            KEYS=keys,
-            WIDTH=block,
-            LANES=lane_block,
-            num_warps=warps,
-            num_stages=stages,
-        )
-        return out
+        return attend_many(operands, scale)
     out = torch.empty_like(q, memory_format=torch.contiguous_format)
     if not rows:
         return out
