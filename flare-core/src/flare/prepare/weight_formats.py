@@ -12,6 +12,9 @@ from typing import Any
 from flare.errors import CheckpointError
 from flare.prepare.checkpoint import Checkpoint, TensorInfo
 from flare.prepare.number_formats import Declarations, Declared, NumberFormat, StoredNames, WeightFormat
+from flare.prepare.quantization_block import BlockDeclarations
+from flare.prepare.quantization_groups import GroupDeclarations
+from flare.prepare.quantization_layers import LayerDeclarations
 
 
 class WeightFormats:
@@ -123,6 +126,13 @@ _SCALES = {
 _BLOCKS = {NumberFormat.NVFP4: (1, 16), NumberFormat.MXFP8: (1, 32), NumberFormat.FP8_BLOCK: (128, 128)}
 
 
+_PRODUCERS: dict[Any, Callable[[Mapping[str, Any]], Declarations]] = {
+    "fp8": BlockDeclarations,
+    "modelopt": LayerDeclarations,
+    "compressed-tensors": GroupDeclarations,
+}
+
+
 def read_weight_formats(checkpoint: Checkpoint) -> WeightFormats:
     """The formats of `checkpoint`, from `quantization_config` of its configuration or of the text model's.
 
@@ -135,19 +145,10 @@ def read_weight_formats(checkpoint: Checkpoint) -> WeightFormats:
 
 
 def _parse(config: Mapping[str, Any]) -> Declarations:
-    from flare.prepare.quantization_block import BlockDeclarations
-    from flare.prepare.quantization_groups import GroupDeclarations
-    from flare.prepare.quantization_layers import LayerDeclarations
-
     method = config.get("quant_method")
-    producers: dict[Any, Callable[[Mapping[str, Any]], Declarations]] = {
-        "fp8": BlockDeclarations,
-        "modelopt": LayerDeclarations,
-        "compressed-tensors": GroupDeclarations,
-    }
-    if method not in producers:
+    if method not in _PRODUCERS:
         raise CheckpointError(
-            f"quantization method {method!r} is not read; {', '.join(producers)} are", field="quant_method"
+            f"quantization method {method!r} is not read; {', '.join(_PRODUCERS)} are", field="quant_method"
         )
     cache = config.get("kv_cache_scheme") or config.get("kv_cache_quant_algo")
     if cache:
@@ -156,7 +157,7 @@ def _parse(config: Mapping[str, Any]) -> Declarations:
             "remove kv_cache_scheme or kv_cache_quant_algo from its configuration to keep BF16",
             field="kv_cache_scheme",
         )
-    return producers[method](config)
+    return _PRODUCERS[method](config)
 
 
 def _contradiction(module: str, said: str, seen: str) -> CheckpointError:
