@@ -21,6 +21,7 @@ from flare.prepare import (
     expert_rules,
     linear_rules,
     read_weight_formats,
+    shard_rules,
 )
 from flare_components.modules import experts_for, linear_for
 from flare_components.testing import FORMATS, write_plain_checkpoint, write_quantized_checkpoint
@@ -212,3 +213,50 @@ def test_linear_layers_with_compressed_scales_are_refused(source: Path) -> None:
     write_quantized_checkpoint(source, source.parent / "stored", {"*_proj": "NVFP4-CSF"})
     with pytest.raises(CheckpointError, match="served for routed experts only"):
         rules(SafetensorsCheckpoint(source.parent / "stored"))
+
+
+@pytest.mark.parametrize("name", ["W4A16_NVFP4", None])
+def test_rows_of_a_sharded_table(tmp_path: Path, name: str | None) -> None:
+    torch.manual_seed(0)
+    source, shards = tmp_path / "source", [f"grams.shard_{index}" for index in range(3)]
+    source.mkdir()
+    table = torch.randn(24, 32) * torch.logspace(-1, 1, 24).unsqueeze(1)
+    parts = {f"{shard}.weight": part.clone() for shard, part in zip(shards, table.split(8), strict=True)}
+    save_file(parts, source / "model.safetensors")
+    (source / "config.json").write_text("{}")
+    if name is not None:
+        source = write_quantized_checkpoint(
+            source, tmp_path / "stored", {"grams.*": name}, shared=["grams.shard_*"]
+        )
+    checkpoint = SafetensorsCheckpoint(source)
+    rule, rules = shard_rules(read_weight_formats(checkpoint), "grams", shards)
+    mapping = TensorMap(rules, tables={"tables/grams": rule})
+    mapping.check(checkpoint)
+    rows, row_bytes = rule.shape(checkpoint)
+    stored = torch.frombuffer(bytearray(b"".join(rule.pieces(checkpoint))), dtype=torch.uint8)
+    delivered = stored.view(rows, row_bytes)
+    if name is None:
+        assert torch.equal(delivered.view(torch.float32), table)
+        return
+    assert (rows, row_bytes) == (24, 18)
+    scale = mapping.assemble("grams.global_scale", checkpoint)
+    values = torch.ops.flare.nvfp4_rows(delivered, scale, torch.float32)
+    write_plain_checkpoint(source, tmp_path / "plain")
+    plain = load_file(tmp_path / "plain" / "model.safetensors")
+    assert torch.equal(values, torch.cat([plain[f"{shard}.weight"] for shard in shards]))
+    assert float((values - table).norm() / table.norm()) < 0.15
+
+
+def test_shards_with_scales_of_their_own_and_other_formats_are_refused(tmp_path: Path) -> None:
+    source, shards = tmp_path / "source", ["grams.shard_0", "grams.shard_1"]
+    source.mkdir()
+    parts = {f"{shard}.weight": torch.randn(8, 32) * (index + 1) for index, shard in enumerate(shards)}
+    save_file(parts, source / "model.safetensors")
+    (source / "config.json").write_text("{}")
+    for name, complaint in (("W4A16_NVFP4", "scales differ"), ("MXFP8", "tables of MXFP8 are not served")):
+        checkpoint = SafetensorsCheckpoint(
+            write_quantized_checkpoint(source, tmp_path / name, {"grams.*": name})
+        )
+        formats = read_weight_formats(checkpoint)
+        with pytest.raises(CheckpointError, match=complaint):
+            TensorMap(shard_rules(formats, "g", shards)[1]).assemble("g.global_scale", checkpoint)

@@ -15,7 +15,7 @@ from flare.errors import CheckpointError
 from flare.prepare import SafetensorsCheckpoint, TensorMap, TensorRule
 from flare.prepare.checkpoint import TensorInfo
 from flare.prepare.csf_transforms import CsfExceptions, CsfStarts
-from flare.prepare.expert_transforms import ExpertScales, InputScales, StackExperts
+from flare.prepare.expert_transforms import ExpertScales, SharedScales, StackExperts
 from flare.prepare.scale_transforms import BlockScales, Reinterpret, RowScales
 from flare.prepare.tensor_transforms import ConcatRows, Identity, Transform
 from flare_components.quant import csf
@@ -68,7 +68,7 @@ def test_experts_are_stacked_in_any_type(dtype: torch.dtype) -> None:
         (StackExperts(1), [(2, 3), (4, 3)], "experts have different shapes"),
         (StackExperts(1), [()], "cannot be stacked|different"),
         (ExpertScales(2), [(), (2,)], "one number"),
-        (InputScales(3), [(), ()], "2 sources do not come 3"),
+        (SharedScales(3), [(), ()], "2 sources do not come 3"),
         (RowScales(), [(4, 2), (2,)], "each with one number"),
         (RowScales(), [(4, 2), (), (3, 2)], "do not come 2"),
         (BlockScales(16, 2, ConcatRows()), [(24, 8), (2, 1), (16, 8), (1, 1)], "24 rows end inside a block"),
@@ -96,10 +96,10 @@ def test_scales_of_experts_and_rows() -> None:
         0.125,
     ]
     same = [numbers[1], numbers[1], numbers[2], numbers[2]]
-    assert make(InputScales(2), *same).tolist() == [2, 4]
-    assert make(InputScales(2, reciprocal=True), *same).tolist() == [0.5, 0.25]
-    with pytest.raises(CheckpointError, match="made: projections of one input"):
-        make(InputScales(2), *numbers)
+    assert make(SharedScales(2), *same).tolist() == [2, 4]
+    assert make(SharedScales(2, reciprocal=True), *same).tolist() == [0.5, 0.25]
+    with pytest.raises(CheckpointError, match="made: scales differ"):
+        make(SharedScales(2), *numbers)
     rows = make(RowScales(), torch.zeros(2, 3), numbers[0], torch.zeros(1, 3), numbers[2].view(1))
     assert (rows.tolist(), rows.dtype) == ([1, 1, 4], torch.float32)
     assert make(RowScales(reciprocal=True), torch.zeros(1, 3), numbers[2]).tolist() == [0.25]

@@ -29,21 +29,20 @@ class Nvfp4:
     global_scale: Tensor
 
 
-def encode(values: Tensor, global_scale: Tensor | None = None) -> Nvfp4:
+def encode(values: Tensor, given: Tensor | None = None) -> Nvfp4:
     """Encode `values` [..., R, C], C even.
 
-    global_scale: FP32 scalar; by default the one that maps the largest magnitude to the largest code times
-    the largest scale. A block whose scale rounds to zero becomes zero.
+    given: a global scale, FP32; by default that of `global_scale`. A block whose scale rounds to zero becomes
+    zero.
     Raises ValueError for an odd C.
     """
     wide = values.float()
-    if global_scale is None:
-        global_scale = _global_scale(wide)
-    amounts = largest(wide, BLOCK) / (e2m1.LARGEST * global_scale)
+    scale = global_scale(wide) if given is None else given
+    amounts = largest(wide, BLOCK) / (e2m1.LARGEST * scale)
     scales = e4m3.encode(torch.where(amounts.isfinite(), amounts, torch.nan))
-    steps = spread(scales.float() * global_scale, BLOCK, wide.shape[-1])
+    steps = spread(scales.float() * scale, BLOCK, wide.shape[-1])
     codes = e2m1.encode(torch.where(steps == 0, 0.0, wide / steps))
-    return Nvfp4(codes, scales, global_scale)
+    return Nvfp4(codes, scales, scale)
 
 
 def decode(matrix: Nvfp4) -> Tensor:
@@ -57,7 +56,9 @@ def decode_unscaled(codes: Tensor, scales: Tensor) -> Tensor:
     return values.mul_(spread(e4m3.decode(scales), BLOCK, values.shape[-1]))
 
 
-def _global_scale(values: Tensor) -> Tensor:
+def global_scale(values: Tensor) -> Tensor:
+    """The FP32 scalar that maps the largest magnitude of `values` to the largest code times the largest
+    scale."""
     amount = values.abs().max() if values.numel() else values.new_zeros(())
     scale = amount / (e2m1.LARGEST * e4m3.LARGEST)
     return torch.where((scale > 0) & scale.isfinite(), scale, 1.0)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from flare.prepare.definition import ProgramDefinition, ProgramSet
     from flare.prepare.layout import BufferLayout, Window
     from flare.prepare.number_formats import NumberFormat, WeightFormat
-    from flare.prepare.packed_rules import expert_modules, expert_rules, linear_rules
+    from flare.prepare.packed_rules import expert_modules, expert_rules, linear_rules, shard_rules
     from flare.prepare.plan import CapacityRequest, ServingPlan
     from flare.prepare.progress import Progress
     from flare.prepare.sources import resolve_checkpoint
@@ -61,6 +61,7 @@ _HOME = {
     "read_weight_formats": "flare.prepare.weight_formats",
     "resolve_checkpoint": "flare.prepare.sources",
     "serving_dtype": "flare.prepare.weights",
+    "shard_rules": "flare.prepare.packed_rules",
 }
 
 __all__ = [
@@ -95,6 +96,7 @@ __all__ = [
     "read_weight_formats",
     "resolve_checkpoint",
     "serving_dtype",
+    "shard_rules",
 ]
 
 

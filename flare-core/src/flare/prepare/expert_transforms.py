@@ -73,9 +73,8 @@ class ExpertScales:
 
 
 @dataclass(frozen=True)
-class InputScales:
-    """One number for all parts of an expert, or of stacked projections, which have the same input:
-    [experts]."""
+class SharedScales:
+    """One number for all parts of an expert, of stacked projections, or of a table's shards: [experts]."""
 
     parts: int = 1
     reciprocal: bool = False
@@ -88,5 +87,5 @@ class InputScales:
         """A new float32 tensor. Raises ValueError when parts of one expert disagree."""
         scales = ExpertScales(1, self.reciprocal).apply(tensors).reshape(-1, self.parts)
         if bool((scales != scales[:, :1]).any()):
-            raise ValueError("projections of one input are calibrated with different input scales")
+            raise ValueError("scales differ that have to be one, such as those of one input's projections")
         return scales[:, 0].contiguous()

@@ -12,9 +12,10 @@ from collections.abc import Iterator, Sequence
 from flare.contract import DType
 from flare.errors import CheckpointError
 from flare.prepare.csf_transforms import CsfExceptions, CsfStarts
-from flare.prepare.expert_transforms import ExpertScales, InputScales, StackExperts
+from flare.prepare.expert_transforms import ExpertScales, SharedScales, StackExperts
 from flare.prepare.number_formats import NumberFormat, WeightFormat
 from flare.prepare.scale_transforms import BlockScales, Reinterpret, RowScales
+from flare.prepare.table_rules import TableRule
 from flare.prepare.tensor_map import TensorRule
 from flare.prepare.tensor_transforms import ConcatRows, Identity, Transform
 from flare.prepare.weight_formats import WeightFormats
@@ -42,7 +43,7 @@ def linear_rules(
         numbers = _pairs(modules, found.names.codes, found.names.global_scale)
         rules[f"{target}.global_scale"] = TensorRule(numbers, RowScales(found.names.reciprocal))
         if found.quantized_input:
-            inputs = InputScales(len(modules), found.names.reciprocal)
+            inputs = SharedScales(len(modules), found.names.reciprocal)
             rules[f"{target}.input_scale"] = TensorRule(_each(modules, found.names.input_scale), inputs)
     return rules
 
@@ -80,6 +81,26 @@ def expert_rules(
     return rules
 
 
+def shard_rules(
+    formats: WeightFormats, target: str, shards: Sequence[str]
+) -> tuple[TableRule, dict[str, TensorRule]]:
+    """The table whose rows are those of the weights of modules `shards`, and the rule of
+    `{target}.global_scale`, which NVFP4 rows have. Such a row is its codes and then its scales, as
+    `flare::nvfp4_rows` takes it.
+
+    Raises CheckpointError when the shards have different formats, or another one.
+    """
+    found = formats.shared(shards)
+    if found is None:
+        return TableRule(tuple((name,) for name in _each(shards, "weight"))), {}
+    if found.number is not NumberFormat.NVFP4 or found.compressed:
+        raise CheckpointError(f"{shards[0]}: tables of {found.number.value} are not served", field=shards[0])
+    names = found.names
+    rows = tuple((f"{shard}.{names.codes}", f"{shard}.{names.scales}") for shard in shards)
+    scale = TensorRule(_each(shards, names.global_scale), SharedScales(len(shards), names.reciprocal))
+    return TableRule(rows), {f"{target}.global_scale": scale}
+
+
 def expert_modules(experts: str, number: int, parts: Sequence[str]) -> list[str]:
     """Names of the linear layers `parts` of all experts, expert by expert."""
     return [f"{experts}.{index}.{part}" for index in range(number) for part in parts]
@@ -103,7 +124,7 @@ def _expert_operands(
         yield "global", TensorRule(numbers, ExpertScales(parts, names.reciprocal))
         if found.quantized_input:
             inputs = _each(modules, names.input_scale)
-            yield "input", TensorRule(inputs, InputScales(parts, names.reciprocal))
+            yield "input", TensorRule(inputs, SharedScales(parts, names.reciprocal))
 
 
 def _scales(found: WeightFormat, modules: Sequence[str], parts: int, stack: Transform) -> TensorRule:
