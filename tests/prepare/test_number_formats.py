@@ -206,6 +206,10 @@ def test_a_checkpoint_without_a_configuration_is_plain() -> None:
         formats(None, block("a")).of("a")
 
 
+def test_a_plain_weight_may_stand_beside_a_scale() -> None:
+    assert formats(FP8, plain("a") | {"a.scale": "F32"}).of("a") is None
+
+
 def test_the_configuration_of_the_text_model_counts() -> None:
     checkpoint = Headers(None, mxfp8("a"))
     layers = {"a": {"quant_algo": "MXFP8"}}

@@ -70,10 +70,11 @@ class WeightFormats:
         return name in self._tensors
 
     def _stored(self, module: str) -> StoredNames | None:
-        """The names under which codes and scales of `module` lie in the checkpoint."""
+        """The names under which codes and scales of `module` are stored; None for a plain weight."""
         for names in _NAMES:
+            codes = self._tensors.get(f"{module}.{names.codes}")
             scales = any(f"{module}.{part}" in self._tensors for part in (names.scales, names.fixed))
-            if scales and f"{module}.{names.codes}" in self._tensors:
+            if scales and codes is not None and codes.dtype not in _PLAIN:
                 return names
         return None
 
@@ -113,6 +114,7 @@ _NAMES = (
     StoredNames("weight", "weight_scale_inv"),
     StoredNames("weight", "scale"),
 )
+_PLAIN = ("BF16", "F16", "F32", "F64")  # a plain weight may stand beside a scale of another kind
 _CODES = {
     NumberFormat.NVFP4: ("U8",),
     NumberFormat.MXFP8: ("F8_E4M3",),
