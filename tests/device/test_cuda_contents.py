@@ -79,7 +79,6 @@ def test_every_byte_arrives(
     driver, tensors = FakeDriver(), Tensors(block_bytes)
     arena, context = placed(driver), Context(driver)
     upload = ContentUpload(tensors, buffers(), threads=threads, host_bytes=host_bytes)
-    assert upload.nbytes == sum(SIZES)
     upload.open(driver, context, None, arena.book)
     upload.wait()
     upload.close()

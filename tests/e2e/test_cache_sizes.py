@@ -19,7 +19,10 @@ def gauge(server: FlareRun, name: str) -> float:
 
 def test_the_cache_has_the_chosen_size(tiny_core: Path) -> None:
     with FlareRun(tiny_core, "--cache-tokens", "500", "--snapshot-rows", "1") as server:
-        assert (gauge(server, "total_pages"), gauge(server, "free_rows")) == (32, 4 + 1)  # 16 tokens each; four live rows
+        assert (gauge(server, "total_pages"), gauge(server, "free_rows")) == (
+            32,
+            4 + 1,
+        )  # 16 tokens each; four live rows
         prompt = "a" * 100
         answer = server.client().completions.create(model=server.name, prompt=prompt, max_tokens=4)
         assert answer.usage.completion_tokens == 4

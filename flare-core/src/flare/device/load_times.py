@@ -14,14 +14,12 @@ class LoadTimes:
         self._origin = time.perf_counter()
         self.spans: dict[str, tuple[float, float]] = {}
 
-    @property
-    def now(self) -> float:
-        """Milliseconds since loading began."""
-        return 1000 * (time.perf_counter() - self._origin)
-
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
         """A part that runs inside this context."""
-        began = self.now
+        began = self._now()
         yield
-        self.spans[name] = (began, self.now)
+        self.spans[name] = (began, self._now())
+
+    def _now(self) -> float:
+        return 1000 * (time.perf_counter() - self._origin)

@@ -13,14 +13,6 @@ DRIVER_MARGIN = 64 << 20
 """Bytes left to the driver, which takes some when programs first run."""
 
 
-def region_ends(buffers: Iterable[BufferSpec]) -> dict[Region, int]:
-    """Bytes from the start of every region to the end of its last buffer."""
-    ends: dict[Region, int] = {}
-    for buffer in buffers:
-        ends[buffer.region] = max(ends.get(buffer.region, 0), buffer.offset + buffer.nbytes)
-    return ends
-
-
 class MemoryBudget:
     """Begins with the GPU as it is right after its context was made.
 
@@ -44,5 +36,8 @@ class MemoryBudget:
 
     def needed(self, buffers: Iterable[BufferSpec]) -> int:
         """Memory of all buffers but pages and rows."""
-        ends = region_ends(buffer for buffer in buffers if buffer.region not in BLOCK_REGIONS)
+        ends: dict[Region, int] = {}
+        for buffer in buffers:
+            if buffer.region not in BLOCK_REGIONS:
+                ends[buffer.region] = max(ends.get(buffer.region, 0), buffer.offset + buffer.nbytes)
         return sum(-(-end // self._granularity) * self._granularity for end in ends.values())

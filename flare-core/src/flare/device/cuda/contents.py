@@ -70,7 +70,6 @@ class ContentUpload:
         host_bytes: int = HOST_BYTES,
     ) -> None:
         runs = [run for buffer in buffers for run in _runs(source, buffer)]
-        self.nbytes = sum(run.nbytes for run in runs)
         self._source = source
         self._left = iter(runs)
         self._lock = threading.Lock()

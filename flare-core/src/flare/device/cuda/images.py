@@ -10,14 +10,13 @@ from flare.errors import DeviceError
 
 
 class KernelImages:
-    """Loaded images by digest. `nbytes` is their total size."""
+    """Loaded images by digest."""
 
     def __init__(self, driver: Driver, context: Context) -> None:
         self._driver, self._context = driver, context
         self._modules: dict[str, Any] = {}
         self._functions: dict[tuple[str, str], Any] = {}
         self._attributes: dict[tuple[str, str, int], int] = {}
-        self.nbytes = 0
 
     def __contains__(self, digest: str) -> bool:
         return digest in self._modules
@@ -37,7 +36,6 @@ class KernelImages:
                 "again on this machine",
                 field=f"cubin/{digest}",
             ) from error
-        self.nbytes += len(image)
 
     def function(self, digest: str, name: str) -> Any:
         """CUfunction `name` of a loaded image. Raises CudaError when the image lacks it."""
