@@ -280,3 +280,12 @@ def test_models(server: LiveServer, openai_client: openai.OpenAI) -> None:
     assert openai_client.models.retrieve(MODEL).id == MODEL
     with pytest.raises(openai.NotFoundError):
         openai_client.models.retrieve("other")
+
+
+def test_images_are_refused_by_a_model_that_takes_none(
+    server: LiveServer, openai_client: openai.OpenAI
+) -> None:
+    part = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+
+    with pytest.raises(openai.BadRequestError, match="'image_url' are not served by this model"):
+        openai_client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": [part]}])

@@ -15,6 +15,7 @@ from flare.contract.identity import (
     Oracle,
     Provenance,
 )
+from flare.contract.images import ImageFit, ImageProfile
 from flare.contract.oplist import Operator, OperatorList, Step
 from flare.contract.prepared import PreparedContract
 from flare.contract.programs import Payload, PendingTokens, Program, ProgramKind, TableUse
@@ -52,6 +53,8 @@ __all__ = [
     "Frontend",
     "GroupedScheme",
     "Identity",
+    "ImageFit",
+    "ImageProfile",
     "Initial",
     "Operator",
     "OperatorLibrary",

@@ -7,6 +7,7 @@ from enum import StrEnum
 from pydantic import Field
 
 from flare.contract.base import ContractModel
+from flare.contract.images import ImageProfile
 from flare.contract.sampling import DefaultSampling
 
 
@@ -22,7 +23,7 @@ class Frontend(ContractModel):
 
     `tokenizer_asset` holds a `tokenizer.json`; `template_asset` the chat template source.
     `special_tokens` are strings a template may reference (`bos_token`, `eos_token`, ...).
-    `eos_token_ids` end generation unless a request ignores them.
+    `eos_token_ids` end generation unless a request ignores them. `images`: None for a model that takes none.
     """
 
     vocab_size: int = Field(gt=0)
@@ -32,4 +33,5 @@ class Frontend(ContractModel):
     special_tokens: dict[str, str] = {}
     eos_token_ids: tuple[int, ...]
     add_bos: bool = False
+    images: ImageProfile | None = None
     default_sampling: DefaultSampling

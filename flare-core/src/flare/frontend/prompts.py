@@ -10,7 +10,8 @@ from flare.contract import TemplateKind
 from flare.errors import CoreError, RequestError
 from flare.frontend.assets import FrontendAssets
 from flare.frontend.errors import ContextLengthError, UnsupportedError
-from flare.frontend.messages import normalize_messages
+from flare.frontend.images import ImageCache, ImageLimits, PlacedImage, expand
+from flare.frontend.messages import ImageAddress, normalize_messages
 from flare.frontend.template import ChatTemplate, Rendered
 from flare.frontend.tokenizer import Tokenizer, TooManyTokens
 
@@ -18,11 +19,14 @@ from flare.frontend.tokenizer import Tokenizer, TooManyTokens
 @dataclass(frozen=True, slots=True)
 class Prompt:
     """Token ids, never empty, and the text they came from (None when they were given). `endpoints` are the
-    numbers of tokens at which complete messages end."""
+    numbers of tokens at which complete messages end; `images` and `rope_positions` (see `Expanded`) of a
+    prompt that has images."""
 
     tokens: tuple[int, ...]
     text: str | None
     endpoints: tuple[int, ...] = ()
+    images: tuple[PlacedImage, ...] = ()
+    rope_positions: bytes = b""
 
 
 class Prompts:
@@ -31,8 +35,10 @@ class Prompts:
     Raises CoreError when the core's assets cannot be used.
     """
 
-    def __init__(self, assets: FrontendAssets) -> None:
+    def __init__(self, assets: FrontendAssets, image_limits: ImageLimits | None = None) -> None:
         frontend = assets.frontend
+        self._profile = frontend.images
+        self._images = None if frontend.images is None else ImageCache(frontend.images, image_limits)
         bos = frontend.special_tokens.get("bos_token") if frontend.add_bos else None
         if frontend.add_bos and bos is None:
             raise CoreError("add_bos without a bos_token", field="frontend.special_tokens")
@@ -47,24 +53,47 @@ class Prompts:
     def from_messages(self, messages: Sequence[Any], context: int | None = None) -> Prompt:
         """The prompt for the assistant's next message. Raises RequestError, UnsupportedError, and
         ContextLengthError for more than `context` tokens."""
-        rendered = self._rendered(messages)
+        addresses: list[ImageAddress] = []
+        rendered = self._rendered(messages, addresses)
         try:
             tokens, endpoints = self.tokenizer.encode_marked(rendered.text, rendered.message_ends, context)
         except TooManyTokens as error:
             raise _too_long(error.count, context, "messages") from None
-        return _prompt(tokens, rendered.text, "messages", endpoints)
+        if not addresses:
+            return _prompt(tokens, rendered.text, "messages", endpoints)
+        return self._with_images(rendered.text, tokens, endpoints, addresses, context)
+
+    def _with_images(
+        self,
+        text: str,
+        tokens: Sequence[int],
+        endpoints: Sequence[int],
+        addresses: Sequence[ImageAddress],
+        context: int | None,
+    ) -> Prompt:
+        assert self._images is not None
+        assert self._profile is not None
+        images = [self._images.get(one.address, one.where) for one in addresses]
+        expanded = expand(tokens, endpoints, images, self._profile)
+        if context is not None and len(expanded.tokens) > context:
+            raise _too_long(len(expanded.tokens), context, "messages")
+        return Prompt(expanded.tokens, text, expanded.endpoints, expanded.images, expanded.rope_positions)
 
     def render(self, messages: Sequence[Any], generation_prompt: bool = True) -> str:
-        """The text of `messages`, with the start of the assistant's next message unless told otherwise.
-        Raises RequestError, UnsupportedError."""
-        return self._rendered(messages, generation_prompt).text
+        """The text of `messages` without images, with the start of the assistant's next message unless told
+        otherwise. Raises RequestError, UnsupportedError."""
+        return self._rendered(messages, None, generation_prompt).text
 
-    def _rendered(self, messages: Sequence[Any], generation_prompt: bool = True) -> Rendered:
+    def _rendered(
+        self, messages: Sequence[Any], addresses: list[ImageAddress] | None, generation_prompt: bool = True
+    ) -> Rendered:
+        """With `addresses`, where the model takes images: those of the images are appended."""
         if self._template is None:
             raise UnsupportedError(
                 "this model has no chat template; use /v1/completions with a prompt", field="messages"
             )
-        return self._template.render(normalize_messages(messages), generation_prompt)
+        images = addresses if self._images is not None else None
+        return self._template.render(normalize_messages(messages, images), generation_prompt)
 
     def from_text(self, text: str, context: int | None = None, where: str = "prompt") -> Prompt:
         """The prompt `text`, after the beginning-of-sequence token where the model wants one. Raises

@@ -6,7 +6,7 @@ import secrets
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
-from flare.engine.messages import Sampling, Submit
+from flare.engine.messages import Image, Sampling, Submit
 from flare.errors import RequestError
 from flare.frontend import (
     FrontendAssets,
@@ -19,6 +19,7 @@ from flare.frontend import (
     choice_seed,
     resolve_logit_bias,
 )
+from flare.frontend.images import ImageLimits, PlacedImage
 from flare.server.body import parse_body
 from flare.server.choices import Choice, ChoiceMeter
 from flare.server.errors import HTTPError
@@ -55,7 +56,7 @@ class JobFactory:
         self._model_name = model_name
         self._meter = meter
         self._frontend = assets.frontend
-        self.prompts = Prompts(assets)
+        self.prompts = Prompts(assets, ImageLimits(settings.max_image_bytes, settings.max_image_pixels))
         self._policy = SamplingPolicy(assets.frontend.default_sampling, settings.zero_temperature)
         self.tokenizer = self.prompts.tokenizer
 
@@ -155,6 +156,8 @@ class JobFactory:
                     logprobs=logprobs,
                     endpoints=prompt.endpoints,
                     cache_salt=request.cache_salt or "",
+                    images=tuple(_submitted(placed) for placed in prompt.images),
+                    rope_positions=prompt.rope_positions,
                 )
                 output = TextOutput(
                     self.tokenizer, request.stop or (), stop_token_ids, request.min_tokens or 0
@@ -187,3 +190,14 @@ class JobFactory:
                 )
         end = () if request.ignore_eos else self._frontend.eos_token_ids
         return tuple(sorted({*asked, *end}))
+
+
+def _submitted(placed: PlacedImage) -> Image:
+    image = placed.image
+    return Image(
+        start=placed.start,
+        tokens=image.features,
+        identity=image.identity,
+        grid=image.grid,
+        patches=image.patches,
+    )

@@ -38,9 +38,25 @@ _PROMPT_SCHEMA = {
     ]
 }
 _PART_SCHEMA = {
-    "type": "object",
-    "properties": {"type": {"const": "text"}, "text": {"type": "string"}},
-    "required": ["type", "text"],
+    "anyOf": [
+        {
+            "type": "object",
+            "properties": {"type": {"const": "text"}, "text": {"type": "string"}},
+            "required": ["type", "text"],
+        },
+        {
+            "type": "object",
+            "properties": {
+                "type": {"const": "image_url"},
+                "image_url": {
+                    "type": "object",
+                    "properties": {"url": {"type": "string", "pattern": "^data:image/"}},
+                    "required": ["url"],
+                },
+            },
+            "required": ["type", "image_url"],
+        },
+    ]
 }
 _MESSAGES_SCHEMA = {
     "type": "array",

@@ -24,6 +24,7 @@ class ServerSettings:
     for the body to arrive, and for a client that stopped reading. `max_connections` open at once, one more
     is refused; `max_header_bytes` bounds a request's line and headers.
 
+    `max_image_bytes` and `max_image_pixels` bound an image in a request, encoded and decoded.
     `debug_endpoints`: serve `/debug/cache`.
     """
 
@@ -38,9 +39,18 @@ class ServerSettings:
     max_connections: int = 512
     max_header_bytes: int = 32 << 10
     debug_endpoints: bool = False
+    max_image_bytes: int = 20 << 20
+    max_image_pixels: int = 64 << 20
 
     def __post_init__(self) -> None:
-        for name in ("max_body_bytes", "preparation_threads", "io_timeout", "max_connections"):
+        for name in (
+            "max_body_bytes",
+            "preparation_threads",
+            "io_timeout",
+            "max_connections",
+            "max_image_bytes",
+            "max_image_pixels",
+        ):
             if not getattr(self, name) > 0:
                 raise FlareError(f"{name} must be above 0, got {getattr(self, name)}", field=name)
         if self.request_timeout is not None and not self.request_timeout > 0:
