@@ -67,12 +67,20 @@ def main() -> None:
                 [layers.of(place), operators.of(kernel.name), kernel.name, kernel.microseconds, kernel.pause]
                 for place, kernel in enumerate(kernels)
             ]
-            options.listing.write_text(json.dumps(listing, indent=0) + "\n")
+            options.listing.write_text(_one_kernel_a_line(listing))
         except BenchmarkError as error:
             recorder.fail(error)
         seconds = time.perf_counter() - began
         result_file.add_recorded(options.into, options.label, "kernels", recorder, seconds)
     device.close()
+
+
+def _one_kernel_a_line(listing: dict[str, list[list[Any]]]) -> str:
+    programs = (
+        f"{json.dumps(name)}: [\n" + ",\n".join(json.dumps(kernel) for kernel in kernels) + "\n]"
+        for name, kernels in listing.items()
+    )
+    return "{\n" + ",\n".join(programs) + "\n}\n"
 
 
 def timeline(device: Any, name: str, lanes: int) -> tuple[list[Kernel], float]:
