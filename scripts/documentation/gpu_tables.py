@@ -55,8 +55,11 @@ def measured(name: str) -> Measured:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Markdown; all columns but the first to the right."""
-    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
+    """Markdown, all columns but the first to the right; rows without any number are left out."""
+    kept = [row for row in rows if re.search(r"\d", "".join(row[1:]))]
+    if not kept:
+        return "Not measured yet.\n"
+    lines = [header, ["---", *["---:"] * (len(header) - 1)], *kept]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
