@@ -17,6 +17,8 @@ from flare.engine.messages import Event, Sampling, Submit, Tokens
 def serve(contract: PreparedContract, reader: CoreReader) -> list[Event]:
     events: list[Event] = []
     engine = Engine(load_device(contract, reader), events.append)
+    # Measured costs would choose other chunks on a busy machine.
+    engine.scheduler.costs.observe = lambda name, elapsed_us: None  # type: ignore[method-assign]
     for index in range(3):
         engine.submit(
             Submit(
