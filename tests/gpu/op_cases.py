@@ -209,6 +209,46 @@ def linear(dtype: torch.dtype, rows: int, outputs: int, inputs: int, bias: bool)
     return make
 
 
+def products(
+    op: str, dtype: torch.dtype, rows: int, outputs: int, inputs: int, bias: bool = False
+) -> Callable[..., Any]:
+    """Operands of a fused product; the gate's weight has twice the outputs."""
+
+    def make(g: torch.Generator) -> tuple[Any, ...]:
+        x, weight, extra = linear(dtype, rows, outputs * (2 if op == "norm_gate" else 1), inputs, bias)(g)
+        gain = normal(g, inputs, dtype=dtype)
+        return {
+            "linear_add": (normal(g, rows, outputs, dtype=dtype), x, weight, extra),
+            "norm_linear": (x, gain, 1e-5, weight, extra),
+            "norm_gate": (x, gain, 1e-5, weight),
+        }[op]
+
+    return make
+
+
+def norm_attention(
+    rows: int, dtype: torch.dtype, inputs: int, bias: bool = False, **shape: int
+) -> Callable[[torch.Generator], tuple[Any, ...]]:
+    """Lanes as `attention` makes them, whose last tokens are written to distinct slots of their pages."""
+
+    def make(g: torch.Generator) -> tuple[Any, ...]:
+        q, keys, values, table, starts, contexts, scale = attention(rows, rows, dtype, **shape)(g)
+        page, kv_heads, width = keys.shape[1:]
+        lanes = [int((starts[1:] <= row).sum()) for row in range(rows)]
+        slots = [-1] * rows
+        for row, lane in enumerate(lanes):
+            if lane < rows and contexts[lane] > 0:
+                last = int(contexts[lane]) - 1
+                slots[row] = int(table[lane, last // page]) * page + last % page
+        outputs = (q.shape[1] + 2 * kv_heads) * width
+        x, weight, extra = linear(dtype, rows, outputs, inputs, bias)(g)
+        cos, sin = (normal(g, rows, width, dtype=dtype) for _ in "cs")
+        before = (x, normal(g, inputs, dtype=dtype), 1e-5, weight, extra, cos, sin, keys, values)
+        return *before, torch.tensor(slots), table, starts, contexts, scale
+
+    return make
+
+
 def _typed(dtype: torch.dtype) -> list[OpCase]:
     kind, fine = ("f32", 2e-6) if dtype == F32 else ("bf16", 2**-7)
     rough = 1e-5 if dtype == F32 else 4 * 2**-7
@@ -241,6 +281,22 @@ def _typed(dtype: torch.dtype) -> list[OpCase]:
             (8, 576, 96, False),
             (40, 96, 64, True),
         )
+    ]
+    cases += [
+        OpCase(f"{op} {rows}x{out}x{inner} {kind}", op, products(op, dtype, rows, out, inner, bias), rough)
+        for op in ("linear_add", "norm_linear", "norm_gate")
+        for rows, out, inner, bias in ((1, 100, 1030, True), (3, 576, 96, False), (1, 64, 4096, False),
+                                       (8, 33, 2056, True), (9, 96, 64, False))
+    ]  # fmt: skip
+    cases += [
+        OpCase(f"norm_attention {name} {kind}", "norm_attention", make, 2 * rough)
+        for name, make in {
+            "one": norm_attention(1, dtype, 576),
+            "four": norm_attention(4, dtype, 96, heads=9, kv_heads=3, longest=900),
+            "wide": norm_attention(1, dtype, 3072, heads=6, kv_heads=2, width=128, longest=2000),
+            "odd": norm_attention(3, dtype, 100, bias=True, heads=6, kv_heads=2, width=80, page=4),
+            "many": norm_attention(9, dtype, 96),
+        }.items()
     ]
     cases += [
         OpCase(f"attention {name} {kind}", "paged_attention", make, rough)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 
 import triton.language as tl  # noqa: E402
-from op_cases import attention, request_state  # noqa: E402
+from op_cases import CASES, OpCase, attention, request_state  # noqa: E402
 from op_device import assert_same, moved  # noqa: E402
 
 from flare_components.ops import philox  # noqa: E402
-from flare_components.ops.cuda import linear, tuning  # noqa: E402
+from flare_components.ops.cuda import fused, linear, tuning  # noqa: E402
 from flare_components.ops.cuda.philox import uniform  # noqa: E402
 from flare_components.ops.sampling import READS  # noqa: E402
 
@@ -38,7 +40,7 @@ def test_uniforms_have_the_same_bits() -> None:
 
 @pytest.mark.parametrize("lanes", [1, 2, 7, 60, 200])
 def test_a_draw_is_the_same_in_any_company(lanes: int) -> None:
-    """Teams of 32, 32, 18, 2 and 1 programs."""
+    """Teams of 49, 49, 18, 2 and 1 programs."""
     generator = torch.Generator().manual_seed(5)
     vocab, requests = 50000, 6
     state = request_state(generator, requests, vocab)
@@ -107,3 +109,37 @@ def test_tuning_measures_once_and_keeps_its_choice() -> None:
         torch.ops.flare.linear(x, weight, None)
     assert again.choices == []
     tuning.forget()
+
+
+FUSED = ("linear_add", "norm_linear", "norm_gate", "norm_attention")
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.op in FUSED], ids=lambda case: case.name)
+def test_every_kernel_of_a_fused_operator_agrees(case: OpCase, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each candidate alone, and twice in a captured graph where launches may overlap."""
+    op = getattr(torch.ops.flare, case.op)
+    for number in range(16):
+        names: list[str] = []
+
+        def choose(
+            _: str, __: object, found: Any, ___: object, number: int = number, names: list[str] = names
+        ) -> tuning.Candidate:
+            names[:] = [candidate.name for candidate in found()]
+            return found()[number % len(names)]
+
+        monkeypatch.setattr(fused, "choose", choose)
+        given = case.make(torch.Generator().manual_seed(number))
+        on_gpu, again = moved(given, "cuda"), moved(given, "cuda")
+        expected = op(*given)
+        assert_same(op(*on_gpu), expected, case.tolerance)
+        assert_same(on_gpu, given, case.tolerance)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            captured = op(*again)
+            torch.ops.flare.rms_norm(captured, captured.flatten()[: captured.shape[-1]].clone(), 1e-5)
+        for _ in range(3):
+            captured.fill_(77)
+            graph.replay()
+        assert_same(captured, expected, case.tolerance)
+        if number + 1 >= len(names):
+            break

@@ -34,6 +34,18 @@ def operands():
         "slot_mapping": (table, i64, i64.int(), 2),
         "paged_kv_write": (k, v, pages[:, 0], pages[:, 1], i64),
         "paged_attention": (q, pages[:, 0], pages[:, 1], table, *lengths, 0.5),
+        "linear_add": (torch.randn(3, 6).bfloat16(), x, w, None),
+        "norm_linear": (x, x[0], 1e-5, w, None),
+        "norm_gate": (x, x[0], 1e-5, w),
+        "norm_attention": (
+            torch.randn(3, 8),
+            torch.ones(8),
+            1e-5,
+            torch.randn(24, 8),
+            None,
+            *(torch.randn(3, 4) for _ in "cs"),
+            *(pages[:, 0], pages[:, 1], i64 * 0 - 1, table, *lengths, 0.5),
+        ),
         **hybrid_operands(),
     }
 
@@ -54,6 +66,9 @@ def layouts(result):
 
 
 BAD = {
+    "residual shape": ("linear_add", (torch.zeros(2, 5), torch.zeros(2, 3), torch.zeros(4, 3), None)),
+    "gain": ("norm_linear", (torch.zeros(2, 3), torch.zeros(4), 1e-5, torch.zeros(4, 3), None)),
+    "odd gate weight": ("norm_gate", (torch.zeros(2, 3), torch.zeros(3), 1e-5, torch.zeros(5, 3))),
     "linear widths": ("linear", (torch.zeros(2, 3), torch.zeros(4, 5), None)),
     "linear types": ("linear", (torch.zeros(2, 3), torch.zeros(4, 3).bfloat16(), None)),
     "norm weight": ("rms_norm", (torch.zeros(2, 3), torch.zeros(4), 1e-5)),

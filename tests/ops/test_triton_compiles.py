@@ -25,10 +25,13 @@ from flare_components.ops.cuda import (  # noqa: E402
     attention,
     attention_hopper,
     attention_tiles,
+    fused,
+    launch,
     linear,
     linear_tiles,
     sampling,
 )
+from flare_components.ops.cuda.tuning import Candidate  # noqa: E402
 
 sys.path.append(str(Path(__file__).parents[1] / "gpu"))
 from op_cases import CASES  # noqa: E402
@@ -41,13 +44,21 @@ MODULES = [
 HELPERS = {
     "attend_span",
     "attend_tokens",
+    "await_inputs",
+    "conclude",
     "descend",
     "edit",
     "find_tile",
+    "inverse_length",
+    "inverse_lengths",
+    "join",
     "key_of",
     "meet",
+    "reset",
+    "scaled",
     "uniform",
     "value_of",
+    "weight_rows",
 }
 HELPERS |= {"add", "advance", "consume", "fetch", "produce", "softmax"}
 # Of compute capability 9.0 alone.
@@ -110,9 +121,24 @@ add norm, gate, rotary, kv write, embedding, scatter, slot mapping, gather i32, 
 extend table, decode inputs, commit, advance, completion, start, count outputs""".replace("\n", " ").split(
     ", "
 )
+# Fused products: every candidate of one row and of more.
+FUSED = ("linear_add", "norm_linear", "norm_gate", "norm_attention")
+CHOSEN += [
+    "linear_add 1x100x1030",
+    "linear_add 8x33x2056",
+    "norm_linear 8x33x2056",
+    "norm_gate 1x64x4096",
+    "norm_attention wide",
+    "norm_attention four",
+]
 # Supported architectures and the shared memory of a program (CUDA C++ Programming Guide, compute
 # capabilities).
 SHARED = {90: 227 << 10, 100: 227 << 10, 103: 227 << 10, 120: 99 << 10, 121: 99 << 10}
+
+
+def nth(number: int, found: list[Candidate]) -> Candidate:
+    kernels = [candidate for candidate in found if candidate.name != "separate"]
+    return kernels[min(number, len(kernels) - 1)]
 
 
 @pytest.mark.slow
@@ -121,10 +147,15 @@ def test_compiles(architecture: int, launches: dict[tuple[Any, ...], Any], monke
     monkeypatch.setattr(driver, "_active", NoDevice(architecture))
     for module in (attention, attention_tiles, linear_tiles):
         monkeypatch.setattr(module, "roomy", lambda _: SHARED[architecture] > 160 << 10)
+    monkeypatch.setattr(launch, "_overlaps", lambda _: True)
     monkeypatch.setattr(attention_hopper, "is_hopper", lambda _: architecture == 90)
     names = {f"{name}{kind}" for name in CHOSEN for kind in ("", " bf16")} | {"attention prefill long f32"}
     for case in (case for case in CASES if case.name in names):
         operator(case.op)(*case.make(torch.Generator().manual_seed(0)))
+    for case in (case for case in CASES if case.op in FUSED and case.name in names):
+        for number in range(8):
+            monkeypatch.setattr(fused, "choose", lambda *given, n=number: nth(n, given[2]()))
+            operator(case.op)(*case.make(torch.Generator().manual_seed(0)))
     for rows in (1, 4, 40):
         x, weight = torch.empty(rows, 512, dtype=torch.bfloat16), torch.empty(64, 512, dtype=torch.bfloat16)
         for candidate in linear.candidates(x, weight)[1::3]:

@@ -18,6 +18,7 @@ from flare_components.ops import (  # noqa: F401  (importing registers)
     completion,
     experts,
     fp8_block,
+    fused,
     gated_delta,
     group_norms,
     grouped_keys,

@@ -16,6 +16,7 @@ from flare_components.ops.cuda import (  # noqa: F401  (importing registers)
     activation,
     attention,
     completion,
+    fused,
     linear,
     norms,
     paging,

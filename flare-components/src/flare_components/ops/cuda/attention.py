@@ -1,9 +1,9 @@
 """`flare::paged_attention`: rows alone with split keys for decoding, tiles of rows for prefill.
 
 Shapes choose: a program with no more rows than lanes runs every row alone, its context cut into parts that
-run side by side and are joined by a second kernel. More rows run as tiles of one lane's queries, with the
-query heads of a key head side by side in the tile, so that they read their keys once. Both take any mix of
-lanes: a row finds its lane among `query_start` on the device.
+run side by side and are joined by the last of them, or by a second kernel. More rows run as tiles of one
+lane's queries, with the query heads of a key head side by side in the tile, so that they read their keys
+once. Both take any mix of lanes: a row finds its lane among `query_start` on the device.
 
 Scores, their maxima and sums are FP32. What lies past a lane's context is never read. A part's length
 depends on the lane's context alone, so a row's bits do not depend on its company.
@@ -17,7 +17,14 @@ import triton.language as tl
 from torch import Tensor
 
 from flare_components.ops.cuda.attention_tiles import attend_many
-from flare_components.ops.cuda.launch import cdiv, power_of_two, processors, roomy
+from flare_components.ops.cuda.launch import (
+    await_inputs,
+    cdiv,
+    overlap,
+    power_of_two,
+    processors,
+    roomy,
+)
 from flare_components.ops.schema import accelerate
 
 _MOST_PARTS = 64
@@ -83,6 +90,7 @@ def attend_rows(
     part_results,
     part_peaks,
     part_totals,
+    arrivals,
     lanes,
     heads,
     group,
@@ -96,12 +104,18 @@ def attend_rows(
     scale,
     PAGE: tl.constexpr,
     PARTS: tl.constexpr,
+    SLOTS: tl.constexpr,
     GROUP: tl.constexpr,
     KEYS: tl.constexpr,
     WIDTH: tl.constexpr,
     LANES: tl.constexpr,
+    MEMBERS: tl.constexpr,
+    JOIN: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ):
-    """Program (row, key head, part). With PARTS 1 it writes out, else its part's result, maximum and sum."""
+    """Program (row, key head, part). With one part it writes out, else its part's result, maximum and sum;
+    with JOIN the last part of a row and key head, counted in arrivals [rows * key heads], joins them."""
+    await_inputs(OVERLAP)
     row, kv_head, part = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     index = tl.arange(0, LANES)
     ends = tl.load(starts + index + 1, mask=index < lanes, other=2147483647)
@@ -110,43 +124,109 @@ def attend_rows(
     end = tl.load(starts + lane + 1, mask=lane < lanes, other=0)
     visible = tl.where(context > 0, context - end + row + 1, 0)
     length = tl.cdiv(tl.cdiv(visible, PARTS), KEYS) * KEYS
-    first = part * length
-    last = tl.minimum(first + length, visible)
-    head, column = tl.arange(0, GROUP), tl.arange(0, WIDTH)
-    live = (head < group)[:, None] & (column < width)[None, :]
-    at = q + row.to(tl.int64) * q_row + (kv_head * group + head)[:, None] * q_head + column[None, :]
-    queries = tl.load(at, mask=live & (visible > 0), other=0.0)
-    peak, total, result = attend_tokens(
-        queries,
-        tl.zeros((GROUP,), tl.int32) + visible,
-        first,
-        last,
-        k_pages + kv_head * width,
-        v_pages + kv_head * width,
-        table + lane.to(tl.int64) * table_row,
-        k_page,
-        v_page,
-        kv_stride,
-        column,
-        width,
-        scale,
-        PAGE,
-        GROUP,
-        KEYS,
-        WIDTH,
-    )
-    place = row.to(tl.int64) * heads + kv_head * group + head
-    if PARTS == 1:
-        result = result / tl.where(total == 0.0, 1.0, total)[:, None]
-        tl.store(out + place[:, None] * width + column[None, :], result.to(out.dtype.element_ty), mask=live)
-    else:
-        tl.store(part_peaks + place * PARTS + part, peak, mask=head < group)
-        tl.store(part_totals + place * PARTS + part, total, mask=head < group)
-        # An empty part has total 0: its result is not read.
-        if first < last:
-            tl.store(
-                part_results + (place * PARTS + part)[:, None] * width + column[None, :], result, mask=live
-            )
+    used = tl.cdiv(visible, tl.maximum(length, 1))  # the others are empty
+    if not JOIN or part < tl.maximum(used, 1):
+        first = part * length
+        last = tl.minimum(first + length, visible)
+        head, column = tl.arange(0, GROUP), tl.arange(0, WIDTH)
+        live = (head < group)[:, None] & (column < width)[None, :]
+        at = q + row.to(tl.int64) * q_row + (kv_head * group + head)[:, None] * q_head + column[None, :]
+        queries = tl.load(at, mask=live & (visible > 0), other=0.0)
+        peak, total, result = attend_tokens(
+            queries,
+            tl.zeros((GROUP,), tl.int32) + visible,
+            first,
+            last,
+            k_pages + kv_head * width,
+            v_pages + kv_head * width,
+            table + lane.to(tl.int64) * table_row,
+            k_page,
+            v_page,
+            kv_stride,
+            column,
+            width,
+            scale,
+            PAGE,
+            GROUP,
+            KEYS,
+            WIDTH,
+        )
+        place = row.to(tl.int64) * heads + kv_head * group + head
+        if JOIN:
+            alone = used <= 1
+        else:
+            alone = PARTS == 1
+        if alone:
+            result = result / tl.where(total == 0.0, 1.0, total)[:, None]
+            to = out + place[:, None] * width + column[None, :]
+            tl.store(to, result.to(out.dtype.element_ty), mask=live)
+        else:
+            tl.store(part_peaks + place * PARTS + part, peak, mask=head < group)
+            tl.store(part_totals + place * PARTS + part, total, mask=head < group)
+            # An empty part has total 0: its result is not read.
+            if first < last:
+                kept = part_results + (place * PARTS + part)[:, None] * width + column[None, :]
+                tl.store(kept, result, mask=live)
+            if JOIN:
+                # The barrier orders the whole program's stores before the count of its one thread.
+                tl.debug_barrier()
+                if tl.atomic_add(arrivals + row * tl.num_programs(1) + kv_head, 1, sem="acq_rel") == used - 1:
+                    first_head = row.to(tl.int64) * heads + kv_head * group
+                    join(
+                        part_results,
+                        part_peaks,
+                        part_totals,
+                        out,
+                        first_head,
+                        group,
+                        used,
+                        width,
+                        PARTS,
+                        SLOTS,
+                        WIDTH,
+                        MEMBERS,
+                    )
+
+
+@triton.jit
+def join(
+    part_results,
+    part_peaks,
+    part_totals,
+    out,
+    place,
+    members,
+    parts,
+    width,
+    PARTS: tl.constexpr,
+    SLOTS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    MEMBERS: tl.constexpr,
+):
+    """`members` rows and heads of out from `place` on, of the first `parts` of their PARTS parts; zero where
+    none saw a token."""
+    FEW: tl.constexpr = 16 if SLOTS > 16 else SLOTS
+    part, few, column = tl.arange(0, SLOTS)[None, :], tl.arange(0, FEW)[None, :], tl.arange(0, WIDTH)
+    member = tl.arange(0, MEMBERS)[:, None]
+    begin = (place + member) * PARTS
+    exists = (member < members) & (part < parts)
+    totals = tl.load(part_totals + begin + part, mask=exists, other=0.0)
+    peaks = tl.load(part_peaks + begin + part, mask=exists & (totals > 0.0), other=float("-inf"))
+    top = tl.max(peaks, 1)[:, None]
+    top = tl.where(top == float("-inf"), 0.0, top)
+    total = tl.sum(tl.where(totals > 0.0, tl.exp(peaks - top), 0.0) * totals, 1)[:, None]
+    result = tl.zeros((MEMBERS, WIDTH), tl.float32)
+    for start in tl.range(0, parts, FEW, num_stages=1):
+        at = begin + start + few
+        some = (member < members) & (start + few < parts)
+        full = tl.load(part_totals + at, mask=some, other=0.0) > 0.0
+        share = tl.exp(tl.load(part_peaks + at, mask=full, other=float("-inf")) - top)
+        live = full[:, :, None] & (column < width)[None, None, :]
+        from_parts = part_results + at[:, :, None] * width + column[None, None, :]
+        result += tl.sum(tl.load(from_parts, mask=live, other=0.0) * share[:, :, None], 1)
+    result = result / tl.where(total == 0.0, 1.0, total)
+    to = out + (place + member) * width + column[None, :]
+    tl.store(to, result.to(out.dtype.element_ty), mask=(member < members) & (column < width)[None, :])
 
 
 @triton.jit
@@ -159,20 +239,12 @@ def join_parts(
     PARTS: tl.constexpr,
     SLOTS: tl.constexpr,
     WIDTH: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ):
     """One program a row and head: out [N * H, width]; zero where no part saw a token."""
+    await_inputs(OVERLAP)
     place = tl.program_id(0).to(tl.int64)
-    part, column = tl.arange(0, SLOTS), tl.arange(0, WIDTH)
-    totals = tl.load(part_totals + place * PARTS + part, mask=part < PARTS, other=0.0)
-    used = totals > 0.0
-    peaks = tl.load(part_peaks + place * PARTS + part, mask=used, other=float("-inf"))
-    top = tl.max(peaks, 0)
-    share = tl.where(used, tl.exp(peaks - tl.where(top == float("-inf"), 0.0, top)), 0.0)
-    total = tl.sum(share * totals, 0)
-    at = part_results + (place * PARTS + part)[:, None] * width + column[None, :]
-    results = tl.load(at, mask=used[:, None] & (column < width)[None, :], other=0.0)
-    result = tl.sum(results * share[:, None], 0) / tl.where(total == 0.0, 1.0, total)
-    tl.store(out + place * width + column, result.to(out.dtype.element_ty), mask=column < width)
+    join(part_results, part_peaks, part_totals, out, place, 1, PARTS, width, PARTS, SLOTS, WIDTH, 1)
 
 
 def parts(rows: int, kv_heads: int, capacity: int, keys: int, multiprocessors: int) -> int:
@@ -194,30 +266,27 @@ def paged_attention(
     assert all(pages[0].is_contiguous() for pages in (k_pages, v_pages)), "a page is contiguous"
     q = q if q.stride(2) == 1 else q.contiguous()
     page_table = page_table if page_table.stride(1) == 1 else page_table.contiguous()
-    rows, heads, width = q.shape
-    page_tokens, kv_heads, lanes = k_pages.shape[1], k_pages.shape[2], context_lens.shape[0]
-    group = heads // kv_heads
     operands = (q, k_pages, v_pages, page_table, query_start, context_lens)
-    sizes = (
-        lanes,
-        heads,
-        group,
-        width,
-        q.stride(0),
-        q.stride(1),
-        k_pages.stride(0),
-        v_pages.stride(0),
-        kv_heads * width,
-        page_table.stride(0),
-        scale,
-    )
-    block, lane_block = max(power_of_two(width), 16), power_of_two(lanes)
-    precise = q.element_size() == 4
-    if rows > lanes:
+    if q.shape[0] > context_lens.shape[0]:
         return attend_many(operands, scale)
+    return attend_few(operands, scale, None)
+
+
+def attend_few(
+    operands: tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], scale: float, arrivals: Tensor | None
+) -> Tensor:
+    """Every row alone, no more rows than lanes; operands as those of `paged_attention`, with a last stride of
+    1.
+
+    arrivals: zeros i32[rows * key heads] to count the parts that are done, so that the last one joins them;
+    None joins them by a second kernel."""
+    q, k_pages, v_pages, page_table, _, context_lens = operands
+    rows, heads, width = q.shape
+    page_tokens, kv_heads = k_pages.shape[1:3]
     out = torch.empty_like(q, memory_format=torch.contiguous_format)
     if not rows:
         return out
+    block, precise = max(power_of_two(width), 16), q.element_size() == 4
     keys = 32 if precise or block > 128 else 64
     count = parts(rows, kv_heads, page_table.shape[1] * page_tokens, keys, processors(q))
     results, peaks, totals = (
@@ -230,17 +299,32 @@ def paged_attention(
         results,
         peaks,
         totals,
-        *sizes,
+        context_lens if arrivals is None else arrivals,
+        context_lens.shape[0],
+        heads,
+        heads // kv_heads,
+        width,
+        q.stride(0),
+        q.stride(1),
+        k_pages.stride(0),
+        v_pages.stride(0),
+        kv_heads * width,
+        page_table.stride(0),
+        scale,
         PAGE=page_tokens,
         PARTS=count,
-        GROUP=max(power_of_two(group), 16),
+        SLOTS=power_of_two(count),
+        GROUP=max(power_of_two(heads // kv_heads), 16),
         KEYS=keys,
         WIDTH=block,
-        LANES=lane_block,
+        LANES=power_of_two(context_lens.shape[0]),
+        MEMBERS=power_of_two(heads // kv_heads),
+        JOIN=arrivals is not None and count > 1,
         num_warps=4,
         num_stages=(2 if block <= 128 else 1) if precise else 3 if roomy(q) else 2,
+        **overlap(q),
     )
-    if count > 1:
+    if count > 1 and arrivals is None:
         join_parts[(rows * heads,)](
             results,
             peaks,
@@ -251,6 +335,7 @@ def paged_attention(
             SLOTS=power_of_two(count),
             WIDTH=block,
             num_warps=4,
+            **overlap(q),
         )
     return out
 

@@ -1,11 +1,14 @@
-"""Sizes of launches."""
+"""Sizes of launches, and kernels that start before their inputs are there."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 
 import torch
+import triton
+import triton.language as tl
 from torch import Tensor
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 
 def cdiv(a: int, b: int) -> int:
@@ -40,3 +43,25 @@ def _shared(device: torch.device) -> int:
 def roomy(tensor: Tensor) -> bool:
     """Whether a program may have the shared memory of a data-centre chip (227 KiB; others have 99)."""
     return _shared(tensor.device) >= 160 << 10
+
+
+@lru_cache(maxsize=8)
+def _overlaps(device: torch.device) -> bool:
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
+
+
+def overlap(tensor: Tensor) -> dict[str, bool]:
+    """Launch options of a kernel that calls `await_inputs(OVERLAP)`: from compute capability 9.0 it may start
+    while the kernel before it runs (programmatic dependent launch)."""
+    enabled = _overlaps(tensor.device)
+    return {"OVERLAP": enabled, "launch_pdl": enabled}
+
+
+@triton.jit
+def await_inputs(OVERLAP: tl.constexpr):
+    """Every program calls this before it reads or writes anything that a kernel before it may touch; only
+    what no kernel ever writes (weights) may be read earlier. The kernel after this one may start from here
+    on."""
+    if OVERLAP:
+        gdc_launch_dependents()
+        gdc_wait()

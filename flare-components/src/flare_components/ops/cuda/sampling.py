@@ -28,8 +28,8 @@ from flare_components.ops.request_state import ALTERNATIVES, INVALID_TOKEN, NO_T
 from flare_components.ops.schema import accelerate
 
 _SUB = 1024  # tokens a program compares with all edges at once
-_WIDE = 4096  # tokens it looks at otherwise
-_LARGEST_TEAM = 32
+_WIDE = 4096  # tokens it looks at otherwise, at most
+_LARGEST_TEAM = 128
 
 # Places of a lane's tally, i64, zero before the launch.
 _RAW_PEAK, _PEAK, _EXPONENTIALS, _TOTAL = range(4)
@@ -37,8 +37,8 @@ _MEETINGS = 8  # arrivals at each meeting: at most 3 + 8 + 1 + 8 + ALTERNATIVES
 _COUNTS = 64  # 8 passes of 16
 _MASSES = 192  # 8 passes of 16
 _SHARES = 320  # of each program
-_TOPS = 352  # ALTERNATIVES
-_TALLY = 384
+_TOPS = 448  # ALTERNATIVES
+_TALLY = 480
 
 
 @triton.jit
@@ -346,7 +346,7 @@ def draw(
 
 def team_size(lanes: int, vocab: int, multiprocessors: int) -> int:
     """Programs a lane: all lanes' together at most one a multiprocessor, unless every team is one."""
-    return max(min(multiprocessors // max(lanes, 1), cdiv(vocab, _WIDE), _LARGEST_TEAM), 1)
+    return max(min(multiprocessors // max(lanes, 1), cdiv(vocab, _SUB), _LARGEST_TEAM), 1)
 
 
 def sample(
@@ -386,6 +386,7 @@ def sample(
     weights = slots.new_empty((lanes, vocab), dtype=torch.int64)
     tallies = slots.new_zeros((lanes, _TALLY), dtype=torch.int64)
     team = team_size(lanes, vocab, processors(logits))
+    wide = min(max(power_of_two(cdiv(vocab, team)), _SUB), _WIDE)
     draw[(lanes, team)](
         logits,
         slots,
@@ -420,14 +421,14 @@ def sample(
         stop_ids.shape[1],
         bias_ids.shape[1],
         0 if grammar_mask is None else grammar_mask.shape[1],
-        cdiv(cdiv(vocab, team), _WIDE) * _WIDE,
+        cdiv(cdiv(vocab, team), wide) * wide,
         float(1 << (62 - (vocab - 1).bit_length())),
         HAS_MASK=grammar_mask is not None,
         BIAS_BLOCK=power_of_two(bias_ids.shape[1]),
         TEAM=team,
         TEAM_BLOCK=power_of_two(team),
         SUB=_SUB,
-        WIDE=_WIDE,
+        WIDE=wide,
         TALLY=_TALLY,
         MEETINGS=_MEETINGS,
         COUNTS=_COUNTS,

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from statistics import median
 from typing import Any
 
@@ -20,9 +21,9 @@ import torch
 
 _KEPT_BY = 0.97
 """A candidate replaces the first one when its time is below this part of the first one's."""
-_FLUSHED = 256 << 20  # bytes written before each call: more than any L2 cache
-_FLUSHES = 4  # they keep the device busy while the host prepares the call, so that launching is not timed
-_CALLS = 15
+_SPREAD = 256 << 20  # bytes that the copies of a call's operands take together: more than any L2 cache
+_COPIES = 16  # calls of a captured sequence at most
+_REPLAYS = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What was measured: median microseconds of every candidate, with a cold L2 cache."""
+    """What was measured: median microseconds of every candidate, one call after another."""
 
     operator: str
     shape: Hashable
@@ -90,16 +91,37 @@ def choose(
 
 
 def measure(candidate: Candidate, operands: tuple[Any, ...]) -> float:
-    """Median milliseconds of a call on the device, with a cold L2 cache."""
-    flushed = torch.empty(_FLUSHED, dtype=torch.int8, device=operands[0].device)
-    for _ in range(3):
-        candidate.call(*operands)
-    spans = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(_CALLS)]
-    for begin, end in spans:
-        for _ in range(_FLUSHES):
-            flushed.zero_()
-        begin.record()
-        candidate.call(*operands)
-        end.record()
-    torch.cuda.synchronize()
-    return median(begin.elapsed_time(end) for begin, end in spans)
+    """Median milliseconds of a call among calls that follow each other in a graph, as they will in a program:
+    each on its own copy of the operands, so that none finds its weights in the L2 cache."""
+    sets = _copies(operands)
+    stream = _stream(operands[0].device)
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        candidate.call(*operands)  # compiles
+        graph = torch.cuda.CUDAGraph()
+        graph.capture_begin()
+        try:
+            results = [candidate.call(*given) for given in sets]
+        finally:
+            graph.capture_end()
+        del results
+        spans = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(_REPLAYS)]
+        for begin, end in spans:
+            begin.record()
+            graph.replay()
+            end.record()
+    stream.synchronize()
+    return median(begin.elapsed_time(end) for begin, end in spans) / len(sets)
+
+
+@lru_cache(maxsize=8)
+def _stream(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)  # one, because cuBLAS keeps a workspace for each
+
+
+def _copies(operands: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    size = sum(x.nbytes for x in operands if isinstance(x, torch.Tensor))
+    count = min(max(-(-_SPREAD // max(size, 1)), 1), _COPIES)
+    return [operands] + [
+        tuple(x.clone() if isinstance(x, torch.Tensor) else x for x in operands) for _ in range(count - 1)
+    ]
