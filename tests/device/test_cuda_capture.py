@@ -13,6 +13,7 @@ from kernel_image import kernel_image
 from flare.device.cuda.captured import CapturedEmpty, CapturedKernel, GraphExportError, read_graph
 from flare.device.cuda.graph_spec import Edge, LaunchAttributes
 from flare.device.cuda.modules import ModuleRegistry
+from flare.errors import DeviceError
 
 IMAGE = kernel_image(["sum_rows"], code=b"\1")
 SIZES = (8, 4, 24)  # parameter bytes of sum_rows
@@ -90,6 +91,13 @@ def test_parameters_in_one_buffer() -> None:
     node = read(CapturedDriver(("KERNEL", launch(extra=ctypes.addressof(extra)))))
     assert node.packed
     assert node.parameters == (data,)
+
+
+def test_a_kernel_whose_image_was_not_seen() -> None:
+    driver = CapturedDriver(("KERNEL", launch()))
+    driver._cuFuncGetParamInfo = lambda function, index: (1, None)  # type: ignore[method-assign]
+    with pytest.raises(DeviceError, match="kernel sum_rows: no image was seen; collect images before"):
+        read_graph(driver, 1, ModuleRegistry())
 
 
 def test_launch_attributes() -> None:
