@@ -53,3 +53,9 @@ def test_messages_that_end_close_to_another_endpoint_are_left_out():
     assert endpoints(33, 50, 60, 98, reused=30, spacing=16) == [50, 100]
     assert endpoints(84, spacing=16) == [84, 100]
     assert endpoints(85, spacing=16) == [100]
+
+
+def test_a_long_message_before_a_short_last_one_is_captured():
+    # Another short message may follow the long one: its end is where they branch.
+    assert endpoints(85, 97, spacing=16) == [85, 100]
+    assert endpoints(80, 85, 97, spacing=16) == [80, 100]

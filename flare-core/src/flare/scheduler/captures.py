@@ -32,8 +32,9 @@ def prefill_endpoints(
     the prompt's endpoint with the end). The rest goes to messages: all of them, or those nearest to equally
     spaced places between `reused` and the prompt's end; of two equally near ones the earlier.
 
-    A message that ends fewer than `spacing` tokens behind the endpoint before it, or before the prompt's end,
-    gets none: stopping for it costs a program, and continuing from the other end costs no more than one.
+    A message that ends fewer than `spacing` tokens behind the endpoint before it gets none: stopping for it
+    costs a program, and continuing from the other end costs no more than one. Nor does the last message so
+    close to the prompt's end: only the beginning of the answer lies between them, so nothing branches there.
     """
     endpoints: list[int] = []
     left = budget - 1
@@ -47,10 +48,11 @@ def prefill_endpoints(
 
 
 def _apart(cuts: Sequence[int], end: int, spacing: int) -> list[int]:
-    """The cuts behind the first that keep `spacing` tokens from the one before and from `end`."""
+    """The cuts behind the first that keep `spacing` tokens from the one before, the last also from `end`."""
     last, kept = cuts[0], []
+    newest = max(cuts)
     for cut in sorted(set(cuts[1:])):
-        if cut - last >= spacing and end - cut >= spacing:
+        if cut - last >= spacing and cut < end and (cut < newest or end - cut >= spacing):
             kept.append(cut)
             last = cut
     return kept

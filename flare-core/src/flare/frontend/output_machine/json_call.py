@@ -1,0 +1,126 @@
+"""The inside of a call that is one JSON object."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from flare.contract import CallFormat, Mark
+from flare.frontend.output_machine.events import Arguments, CallEnd, CallStart, OutputEvent
+from flare.frontend.output_machine.tagged_call import BrokenCallError
+
+_ARGUMENTS = ("arguments", "parameters")
+
+
+class JsonCall:
+    """Call number `index`: `{"name": ..., "arguments": {...}}`. Arguments are passed on while they come when
+    the name stands before them. A mark inside a string is text."""
+
+    def __init__(self, index: int, form: CallFormat) -> None:
+        self.index = index
+        self.name: str | None = None
+        self.done = False
+        self._end = form.end
+        self._read = ""
+        self._depth = 0
+        self._string: int | None = None  # where an open string begins
+        self._escaped = False
+        self._last: str | None = None  # the string at depth 1 that was read last
+        self._key: str | None = None
+        self._streaming = False  # inside the arguments, which are passed on
+        self._started = False
+        self._complete = False
+
+    @property
+    def marks(self) -> tuple[Mark, ...]:
+        """What may come next, besides text: the end, once the object is complete."""
+        return (self._end,) if self._complete else ()
+
+    def text(self, text: str) -> list[OutputEvent]:
+        """More of the object. Raises BrokenCallError behind it, and for what is no object."""
+        events: list[OutputEvent] = []
+        passed = ""
+        for place, letter in enumerate(text):
+            if self._complete:
+                if text[place:].strip():
+                    raise BrokenCallError
+                return events
+            if not self._read and letter.isspace():
+                continue
+            if not self._read and letter != "{":
+                raise BrokenCallError
+            was = self._streaming
+            self._step(letter)
+            if self._streaming and not was:
+                assert self.name is not None
+                events.append(CallStart(self.index, self.name))
+                self._started = True
+            if was or self._streaming:
+                passed += letter
+            if passed and not self._streaming:
+                events.append(Arguments(self.index, passed))
+                passed = ""
+            if self._complete:
+                events += self._whole()
+        if passed:
+            events.append(Arguments(self.index, passed))
+        return events
+
+    def mark(self, mark: Mark) -> list[OutputEvent]:
+        """The end. Raises BrokenCallError before the object is complete."""
+        if not self._complete:
+            raise BrokenCallError
+        self.done = True
+        return [CallEnd(self.index)]
+
+    def _step(self, letter: str) -> None:
+        self._read += letter
+        if self._string is not None:
+            self._in_string(letter)
+        elif letter == '"':
+            self._string = len(self._read) - 1
+        elif letter in "{[":
+            self._depth += 1
+            if self._depth == 2 and letter == "{" and self._key in _ARGUMENTS and self.name is not None:
+                self._streaming = True
+        elif letter in "}]":
+            self._depth -= 1
+            self._streaming = self._streaming and self._depth >= 2
+            self._complete = self._depth == 0
+        elif self._depth == 1 and letter == ":":
+            self._key = self._last
+        elif self._depth == 1 and letter == ",":
+            self._key = None
+
+    def _in_string(self, letter: str) -> None:
+        if self._escaped:
+            self._escaped = False
+        elif letter == "\\":
+            self._escaped = True
+        elif letter == '"':
+            assert self._string is not None
+            if self._depth == 1:
+                self._last = _parsed(self._read[self._string :])
+                if self._key == "name" and isinstance(self._last, str):
+                    self.name = self._last
+            self._string = None
+
+    def _whole(self) -> list[OutputEvent]:
+        """The object is complete: check it, and pass on what was not."""
+        call = _parsed(self._read)
+        name = call.get("name") if isinstance(call, dict) else None
+        arguments = next((call[key] for key in _ARGUMENTS if key in call), {}) if name else None
+        if not isinstance(name, str) or not isinstance(arguments, dict):
+            raise BrokenCallError
+        if self._started:
+            return []
+        self.name = name
+        text = json.dumps(arguments, ensure_ascii=False)
+        return [CallStart(self.index, name), Arguments(self.index, text)]
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise BrokenCallError from None

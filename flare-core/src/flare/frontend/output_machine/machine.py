@@ -1,0 +1,183 @@
+"""What marks mean: reasoning, answer, calls, in the order in which a model writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from flare.contract import CallSyntax, Mark, OutputFormat
+from flare.frontend.output_machine.events import Answer, Broken, OutputEvent, Reasoning
+from flare.frontend.output_machine.json_call import JsonCall
+from flare.frontend.output_machine.marks import MarkFinder, Piece
+from flare.frontend.output_machine.tagged_call import BrokenCallError, TaggedCall
+
+
+def opens_reasoning(prompt: str, form: OutputFormat) -> bool:
+    """Whether a rendered prompt ends inside reasoning."""
+    return form.reasoning is not None and prompt.rstrip().endswith(form.reasoning.start.text)
+
+
+class OutputMachine:
+    """Reads one output. `reasoning` says that the prompt opened it. `tools` are the parameters' JSON schemas by
+    name; None looks for no calls, and what looks like one is text.
+
+    Reasoning stands before everything else. A call that begins inside it ends it: models forget the mark.
+    Newlines at the ends of the reasoning, in front of the answer behind it, and whitespace around calls belong
+    to the format. A mark where it has no meaning is text.
+    """
+
+    def __init__(
+        self, form: OutputFormat, *, reasoning: bool = False, tools: Mapping[str, Any] | None = None
+    ) -> None:
+        self._reasoning, self._calls = form.reasoning, form.calls if tools is not None else None
+        self._tools = tools or {}
+        self._finder = MarkFinder()
+        self._state = "reasoning" if reasoning else "answer"
+        self._blank = True  # nothing of this part was shown
+        self._held = ""  # whitespace that may stand before a mark
+        self._reasoned = reasoning
+        self._answered = False
+        self._call: TaggedCall | JsonCall | None = None
+        self._raw = ""  # of the call
+        self.calls = 0
+
+    def feed(self, piece: Piece) -> list[OutputEvent]:
+        """Events of the next piece: the text of a token, or the mark that it is."""
+        if isinstance(piece, str):
+            self._finder.feed(piece)
+            return self._read(last=False)
+        events = self._read(last=True)  # a token ends all text before it
+        if piece in self._marks:
+            return events + self._passed(piece)
+        self._finder.feed(piece.text)
+        return events + self._read(last=True)
+
+    def finish(self) -> list[OutputEvent]:
+        """The output ended. An unfinished call is `Broken`."""
+        events = self._read(last=True)
+        if self._state == "call":
+            return [*events, self._break()]
+        if self._state == "answer" and not self._blank:
+            events += self._shown(self._take_held())
+        return events
+
+    @property
+    def _marks(self) -> tuple[Mark, ...]:
+        """What has a meaning now."""
+        if self._state == "call":
+            return self._call.marks if self._call is not None else self._end_marks
+        calls = () if self._calls is None else (self._calls.start,)
+        if self._calls is not None and self._calls.section is not None:
+            opening, closing = self._calls.section
+            calls = (closing, *calls) if self._state == "section" else (opening,)
+        if self._state == "reasoning":
+            assert self._reasoning is not None
+            return (self._reasoning.end, *calls)
+        if self._reasoning is not None and not self._reasoned and not self._answered:
+            return (self._reasoning.start, *calls)
+        return calls
+
+    @property
+    def _end_marks(self) -> tuple[Mark, ...]:
+        assert self._calls is not None
+        return (self._calls.end,)
+
+    def _read(self, last: bool) -> list[OutputEvent]:
+        events: list[OutputEvent] = []
+        while True:
+            text, mark = self._finder.search(self._marks, last)
+            if text:
+                events += self._taken(text)
+            if mark is not None:
+                events += self._passed(mark)
+            if mark is None and not text:
+                return events
+
+    def _taken(self, text: str) -> list[OutputEvent]:
+        if self._state == "call":
+            self._raw += text
+            if self._call is None:
+                return []  # broken: nothing is read until its end
+            try:
+                return self._call.text(text)
+            except BrokenCallError:
+                self._call = None
+                return []
+        if self._state == "section":
+            return []  # between calls there is nothing
+        return self._shown(text)
+
+    def _passed(self, mark: Mark) -> list[OutputEvent]:
+        """A mark that has a meaning."""
+        if self._state == "call":
+            return self._in_call(mark)
+        if self._calls is not None and mark == self._calls.start:
+            self._leave()
+            self._begin_call(mark)
+        elif self._calls is not None and self._calls.section is not None and mark in self._calls.section:
+            self._leave()
+            self._state = "section" if mark == self._calls.section[0] else "answer"
+        else:
+            self._leave()
+            opening = self._state == "answer"
+            self._state = "reasoning" if opening else "answer"
+            self._reasoned = True
+        return []
+
+    def _in_call(self, mark: Mark) -> list[OutputEvent]:
+        self._raw += mark.text
+        if self._call is None:
+            return [self._end_call(broken=True)]
+        try:
+            events = self._call.mark(mark)
+        except BrokenCallError:
+            self._call = None
+            return [self._end_call(broken=True)] if mark in self._end_marks else []
+        if self._call.done:
+            self._end_call(broken=False)
+        return events
+
+    def _begin_call(self, mark: Mark) -> None:
+        assert self._calls is not None
+        self._state, self._raw = "call", mark.text
+        if self._calls.syntax is CallSyntax.JSON:
+            self._call = JsonCall(self.calls, self._calls)
+        else:
+            self._call = TaggedCall(self.calls, self._calls, self._tools)
+        self._begun = self._call
+
+    def _end_call(self, broken: bool) -> Broken:
+        event = self._break() if broken else Broken(None, "")
+        self.calls += self._begun.name is not None
+        assert self._calls is not None
+        self._state = "section" if self._calls.section is not None else "answer"
+        self._call = None
+        return event
+
+    def _break(self) -> Broken:
+        return Broken(self._begun.index if self._begun.name is not None else None, self._raw)
+
+    def _leave(self) -> None:
+        """The end of reasoning or answer: whitespace before a mark belongs to the format."""
+        self._held, self._blank = "", True
+
+    def _take_held(self) -> str:
+        held, self._held = self._held, ""
+        return held
+
+    def _shown(self, text: str) -> list[OutputEvent]:
+        """Text of reasoning or answer, but for whitespace that may turn out to be the format's."""
+        if self._blank and (self._reasoned or self.calls):
+            text = text.lstrip("\n" if self._state == "reasoning" or not self.calls else None)
+        text = self._take_held() + text
+        if not text:
+            return []
+        shown = text.rstrip()
+        self._held = text[len(shown) :]
+        if self._blank and not shown:
+            return []
+        self._blank = False
+        if self._state == "reasoning":
+            return [Reasoning(shown)] if shown else []
+        self._answered = self._answered or bool(shown)
+        return [Answer(shown)] if shown else []
