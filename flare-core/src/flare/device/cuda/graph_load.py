@@ -84,17 +84,14 @@ def load_graph(
 
 
 def _connect(driver: Driver, graph: Any, nodes: Sequence[Any], edges: Sequence[Edge]) -> None:
-    """Add edges, each kind by a call of its own: in one call for several kinds every edge gets the data of
-    the first (driver 580, cuda-bindings 13.3), and a full edge that becomes a programmatic one is a race."""
-    kinds: dict[tuple[int, int, bool], list[Edge]] = {}
+    """Add edges, one by one: in a call for several the driver (580) gives every edge the data of the first,
+    and a full edge that becomes a programmatic one is a race."""
     for edge in edges:
-        kinds.setdefault((edge.from_port, edge.to_port, edge.programmatic), []).append(edge)
-    for (from_port, to_port, programmatic), alike in kinds.items():
         data = driver.types.CUgraphEdgeData()
-        data.from_port, data.to_port = from_port, to_port
-        data.type = driver.types.CUgraphDependencyType(int(programmatic))
-        before, after = [nodes[edge.before] for edge in alike], [nodes[edge.after] for edge in alike]
-        driver.call("cuGraphAddDependencies", graph, before, after, [data] * len(alike), len(alike))
+        data.from_port, data.to_port = edge.from_port, edge.to_port
+        data.type = driver.types.CUgraphDependencyType(int(edge.programmatic))
+        before, after = [nodes[edge.before]], [nodes[edge.after]]
+        driver.call("cuGraphAddDependencies", graph, before, after, [data], 1)
 
 
 def patched(parameter: Parameter, book: AddressBook) -> bytearray:
