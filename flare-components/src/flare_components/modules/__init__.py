@@ -2,9 +2,12 @@
 
 from flare_components.modules.attention import PagedAttention
 from flare_components.modules.expert_mixture import ExpertMixture, RoutedExperts
+from flare_components.modules.frame_attention import FrameAttention
 from flare_components.modules.gated_delta_net import GatedDeltaNet
+from flare_components.modules.gelu import Gelu
 from flare_components.modules.group_rotary import GroupRotary, RotaryTables
 from flare_components.modules.hyper_connection import HyperConnection, Injection
+from flare_components.modules.image_encoder import ImageEncoder
 from flare_components.modules.mlp import PackedGatedMLP
 from flare_components.modules.ngram_hash import HashConstants, NgramHash, hash_constants
 from flare_components.modules.ngram_injection import NgramInjection
@@ -15,10 +18,13 @@ from flare_components.modules.selected_attention import SelectedAttention
 
 __all__ = [
     "ExpertMixture",
+    "FrameAttention",
     "GatedDeltaNet",
+    "Gelu",
     "GroupRotary",
     "HashConstants",
     "HyperConnection",
+    "ImageEncoder",
     "Injection",
     "NgramHash",
     "NgramInjection",

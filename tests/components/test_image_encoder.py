@@ -1,0 +1,59 @@
+"""The image encoder against Transformers' class, at several grids and capacities."""
+
+import copy
+
+import pytest
+import torch
+from towers import canonical_tower, image_encoder
+
+GRIDS = [(1, 2, 2), (1, 4, 6), (1, 10, 4), (2, 4, 4), (1, 16, 16), (1, 6, 40), (1, 18, 30)]
+CAPACITIES = (16, 64, 256, 1024)
+
+
+def patches_of(sizes, tower):
+    config = tower.config
+    elements = 3 * config.temporal_patch_size * config.patch_size**2
+    return torch.randn(sizes[0] * sizes[1] * sizes[2], elements)
+
+
+def padded(patches, capacity, value=0.0):
+    return torch.nn.functional.pad(patches, (0, 0, 0, capacity - len(patches)), value=value)
+
+
+@pytest.fixture(scope="module")
+def pair():
+    tower = canonical_tower()
+    return tower, image_encoder(copy.deepcopy(tower))
+
+
+@pytest.mark.parametrize("sizes", GRIDS)
+@torch.inference_mode()
+def test_features_are_those_of_transformers(pair, sizes):
+    tower, encoder = pair
+    patches, grid = patches_of(sizes, tower), torch.tensor(sizes, dtype=torch.int32)
+    want = tower(patches, torch.tensor([sizes])).pooler_output
+    for capacity in (size for size in CAPACITIES if size >= len(patches)):
+        found = encoder(padded(patches, capacity), grid)
+        assert found.shape == (capacity // 4, tower.config.out_hidden_size)
+        assert float((found[: len(want)] - want).abs().max()) < 1e-5 * float(want.abs().max())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("sizes", [(1, 2, 2), (1, 4, 4), (2, 6, 4), (1, 14, 18)])
+@torch.inference_mode()
+def test_the_bits_do_not_depend_on_the_capacity_nor_on_the_padding(dtype, sizes):
+    tower = canonical_tower(hidden=72, width=40)
+    frequencies = tower.rotary_pos_emb.inv_freq
+    encoder = image_encoder(tower.to(dtype))
+    encoder.frequencies = frequencies  # FP32, in whatever type the encoder computes
+    patches, grid = patches_of(sizes, tower), torch.tensor(sizes, dtype=torch.int32)
+    features = len(patches) // 4
+    results = [
+        encoder(padded(patches, capacity, value), grid)[:features]
+        for capacity in (*CAPACITIES, 4096)
+        if capacity >= len(patches)
+        for value in (0.0, 1e4)
+    ]
+    assert results
+    for other in results[1:]:
+        assert torch.equal(other, results[0])
