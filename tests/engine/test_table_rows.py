@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flare.contract import PendingTokens, PreparedContract, ProgramKind, TableResource
-from flare.engine.lookups import NgramLookup, lookup_of
+from flare.device.lookups import NgramLookup, lookup_of
 from flare.engine.table_rows import TableRows
 from flare.errors import CoreError
 from flare.testing.hash_model import HashModel

@@ -4,7 +4,7 @@ import pytest
 import torch
 from ragged import MIXES, Ragged, agree, leaves_others_alone
 
-from flare.engine.lookups import NgramLookup
+from flare.device.lookups import NgramLookup
 from flare_components.ops import reference_sequence
 
 EACH = pytest.mark.parametrize("mix", MIXES.values(), ids=MIXES)

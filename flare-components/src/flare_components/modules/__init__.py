@@ -15,6 +15,7 @@ from flare_components.modules.norm import RMSNorm
 from flare_components.modules.packed_experts import PackedExperts, experts_for
 from flare_components.modules.packed_linear import keep_formats, linear_for
 from flare_components.modules.selected_attention import SelectedAttention
+from flare_components.modules.table_embedding import TableEmbedding
 
 __all__ = [
     "ExpertMixture",
@@ -35,6 +36,7 @@ __all__ = [
     "RotaryTables",
     "RoutedExperts",
     "SelectedAttention",
+    "TableEmbedding",
     "experts_for",
     "hash_constants",
     "keep_formats",

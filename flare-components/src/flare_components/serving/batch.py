@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from torch import Tensor
@@ -15,7 +15,8 @@ class Batch:
 
     ids i32[N] (-1 padding), positions i32[N], lanes i32[N] (-1 padding), query_start i32[L+1],
     context_lens i32[L] (tokens in the cache including this batch, 0 for an idle lane),
-    page_table i32[L, MP], slot_mapping i64[N] (-1 padding), live_rows i32[L] (-1 idle).
+    page_table i32[L, MP], slot_mapping i64[N] (-1 padding), live_rows i32[L] (-1 idle). table_rows: for every
+    table whose rows the host delivers, the R rows u8[N, R, row bytes] of each token, zero for padding.
     """
 
     ids: Tensor
@@ -26,6 +27,7 @@ class Batch:
     page_table: Tensor
     slot_mapping: Tensor
     live_rows: Tensor
+    table_rows: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import importlib.metadata
+from collections.abc import Sequence
 
 from torch import nn
 
 import flare_components.ops  # noqa: F401  (registers flare::*, which tracing needs)
-from flare.contract import BufferView, OperatorLibrary, PendingTokens, ProgramKind
+from flare.contract import (
+    BufferView,
+    OperatorLibrary,
+    PendingTokens,
+    ProgramKind,
+    TableResource,
+    TableUse,
+    ValueSource,
+)
 from flare.prepare import BufferLayout, ProgramDefinition, ProgramSet, ServingPlan
 from flare_components.serving.generation import (
     DecodeProgram,
@@ -21,14 +30,19 @@ from flare_components.serving.storage import place_storage
 
 
 def compose(
-    plan: ServingPlan, model: nn.Module, layout: BufferLayout, weights: dict[str, BufferView]
+    plan: ServingPlan,
+    model: nn.Module,
+    layout: BufferLayout,
+    weights: dict[str, BufferView],
+    tables: Sequence[TableResource] = (),
 ) -> ProgramSet:
     """All programs of a decoder-only text model.
 
     `model` implements `Forward` and lives on the meta device; `weights` maps its parameter and buffer
-    names to storage already placed in `layout`.
+    names to storage already placed in `layout`. The model finds the rows of `tables` in its batches; the host
+    delivers them, and feeds decode programs their pending tokens.
     """
-    storage = place_storage(layout, plan)
+    storage = place_storage(layout, plan, tuple(tables))
     programs = [
         _define("start", ProgramKind.START, StartProgram(storage), 1, 0),
         _define("snapshot", ProgramKind.SNAPSHOT, TransferProgram(storage), 1, 0),
@@ -52,6 +66,7 @@ def compose(
             minimum=version,
             below=f"{major}.{int(minor) + 1}",
         ),
+        tables=tuple(tables),
     )
 
 
@@ -64,6 +79,9 @@ def _define(
     weights: dict[str, BufferView] | None = None,
 ) -> ProgramDefinition:
     generating = isinstance(module, GeneratingProgram)
+    delivered = [binding.table for binding in module.bindings if binding.table is not None]
+    fed = any(binding.source is ValueSource.PENDING_TOKENS for binding in module.bindings)
+    pending = PendingTokens.HOST if fed else PendingTokens.DEVICE
     return ProgramDefinition(
         name=name,
         kind=kind,
@@ -73,6 +91,7 @@ def _define(
         views={**module.views, **{f"model.{key}": view for key, view in (weights or {}).items()}},
         bindings=module.bindings,
         completion=module.completion if generating else (),
-        pending=PendingTokens.DEVICE if kind is ProgramKind.DECODE else PendingTokens.NONE,
+        pending=pending if kind is ProgramKind.DECODE else PendingTokens.NONE,
         rows_per_lane=1,
+        tables=tuple(TableUse(table=table, delivery="host_rows") for table in delivered),
     )

@@ -91,7 +91,15 @@ class PrefillProgram(GeneratingProgram):
     """One chunk of one request's prompt; draws the first token when the chunk is the last."""
 
     probes = ("hidden", "logits")
-    SOURCES = (S.TOKEN_IDS, S.LANE_SLOTS, S.LIVE_ROWS, S.QUERY_LENGTHS, S.SAMPLE_LANES, S.PAGE_UPDATES)
+    SOURCES = (
+        S.TOKEN_IDS,
+        S.LANE_SLOTS,
+        S.LIVE_ROWS,
+        S.QUERY_LENGTHS,
+        S.SAMPLE_LANES,
+        S.PAGE_UPDATES,
+        S.TABLE_ROWS,
+    )
 
     def __init__(self, storage: Storage, model: nn.Module, tokens: int) -> None:
         super().__init__(storage, model, 1, tokens, self.SOURCES)
@@ -114,6 +122,7 @@ class PrefillProgram(GeneratingProgram):
             page_table=page_table,
             slot_mapping=flare.slot_mapping(page_table, positions, lanes, self.page_tokens),
             live_rows=u[S.LIVE_ROWS],
+            table_rows=self.table_rows,
         )
         hidden = self.served.hidden(batch, self.state)
         last = flare.gather_rows(hidden, lengths - 1)
@@ -126,12 +135,14 @@ class PrefillProgram(GeneratingProgram):
 
 
 class DecodeProgram(GeneratingProgram):
-    """One token of every lane: consume the pending token, draw the next."""
+    """One token of every lane: consume the pending token, draw the next. With rows of tables the host feeds
+    the pending token as well, so that rows and token belong together."""
 
-    SOURCES = (S.LANE_SLOTS, S.LIVE_ROWS, S.PAGE_UPDATES)
+    SOURCES = (S.LANE_SLOTS, S.LIVE_ROWS, S.PAGE_UPDATES, S.TABLE_ROWS)
 
     def __init__(self, storage: Storage, model: nn.Module, lanes: int) -> None:
-        super().__init__(storage, model, lanes, lanes, self.SOURCES)
+        fed = (S.PENDING_TOKENS,) if storage.tables else ()
+        super().__init__(storage, model, lanes, lanes, self.SOURCES + fed)
 
     def forward(self) -> tuple[Tensor]:
         u, r = self.upload, self.request
@@ -139,6 +150,8 @@ class DecodeProgram(GeneratingProgram):
         ids, positions, slots = flare.decode_inputs(
             u[S.LANE_SLOTS], r["pending"], r["consumed"], r["finished"]
         )
+        if S.PENDING_TOKENS in u:
+            ids = torch.where(slots >= 0, u[S.PENDING_TOKENS], -1).to(torch.int32)
         counts = (slots >= 0).to(torch.int32)
         lane_index = torch.arange(self.lanes, dtype=torch.int32)
         lanes = torch.where(slots >= 0, lane_index, -1).to(torch.int32)
@@ -152,6 +165,7 @@ class DecodeProgram(GeneratingProgram):
             page_table=page_table,
             slot_mapping=flare.slot_mapping(page_table, positions, lanes, self.page_tokens),
             live_rows=torch.where(slots >= 0, u[S.LIVE_ROWS], -1).to(torch.int32),
+            table_rows=self.table_rows,
         )
         hidden = self.served.hidden(batch, self.state)
         flare.scatter_rows(self.saved_hidden, batch.live_rows, hidden)

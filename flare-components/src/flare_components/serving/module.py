@@ -43,7 +43,10 @@ class ProgramModule(nn.Module):
         self.bindings = bindings
         self.views: dict[str, BufferView] = {}
         self.upload: Registered[ValueSource] = self.place_all(
-            "upload", {binding.source: binding.view for binding in bindings}
+            "upload", {binding.source: binding.view for binding in bindings if binding.table is None}
+        )
+        self.table_rows: Registered[str] = self.place_all(
+            "table", {binding.table: binding.view for binding in bindings if binding.table is not None}
         )
 
     def place(self, name: str, view: BufferView) -> str:

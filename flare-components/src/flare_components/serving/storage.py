@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from flare.contract import BufferView, CompletionBinding, CompletionField, DType, Region
+from flare.contract import BufferView, CompletionBinding, CompletionField, DType, Region, TableResource
 from flare.contract.geometry import BlockGeometry
 from flare.contract.schemes import CacheScheme, GroupedScheme, SavedHiddenScheme
 from flare.prepare import BufferLayout, ServingPlan, Window
@@ -16,7 +16,8 @@ from flare_components.serving.uploads import UploadShape
 @dataclass(frozen=True)
 class Storage:
     """Views of everything a program may touch. `pages` and `rows` map a scheme to one view per layer;
-    `page_blocks` and `row_blocks` are the same bytes as whole blocks u8[n, nbytes]."""
+    `page_blocks` and `row_blocks` are the same bytes as whole blocks u8[n, nbytes]. The host delivers rows of
+    `tables`."""
 
     request: dict[str, BufferView]
     pages: dict[str, tuple[BufferView, ...]]
@@ -25,10 +26,12 @@ class Storage:
     row_blocks: BufferView
     saved_hidden: BufferView
     plan: ServingPlan
+    tables: tuple[TableResource, ...] = ()
 
     def shape(self, lanes: int, tokens: int) -> UploadShape:
         """Upload dimensions of a program of this core."""
-        return UploadShape(lanes, tokens, self.plan.pages_per_request, self.plan.capacities)
+        pages, capacities = self.plan.pages_per_request, self.plan.capacities
+        return UploadShape(lanes, tokens, pages, capacities, self.tables)
 
     def completion(self, lanes: int) -> tuple[CompletionBinding, ...]:
         """Completion fields of a sampling program with `lanes` lanes (C tokens, T alternatives)."""
@@ -45,7 +48,7 @@ class Storage:
         )
 
 
-def place_storage(layout: BufferLayout, plan: ServingPlan) -> Storage:
+def place_storage(layout: BufferLayout, plan: ServingPlan, tables: tuple[TableResource, ...] = ()) -> Storage:
     """Place every non-weight buffer of a core."""
     capacities = plan.capacities
     page_count, row_count = capacities.addressable_pages, capacities.addressable_rows
@@ -61,11 +64,12 @@ def place_storage(layout: BufferLayout, plan: ServingPlan) -> Storage:
         row_blocks=row_blocks,
         saved_hidden=_saved_hidden(plan),
         plan=plan,
+        tables=tables,
     )
     lanes = max(capacities.decode_lanes)
     uploads = storage.shape(lanes, max(capacities.prefill_tokens))
     # Every program packs its bindings from offset 0, so the window is as large as the largest sum.
-    every = sum(-(-_nbytes(dtype, shape) // 64) * 64 for dtype, shape in uploads.shapes.values())
+    every = sum(-(-_nbytes(dtype, shape) // 64) * 64 for dtype, shape in uploads.everything)
     layout.add("upload", Region.UPLOAD, DType.U8, (every,), role="upload window")
     reports = max(binding.view.end for binding in storage.completion(lanes))
     layout.add("completion", Region.COMPLETION, DType.U8, (reports,), role="completion window")

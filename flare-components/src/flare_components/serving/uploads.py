@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from flare.contract import Capacities, DType, ValueBinding, ValueSource
+from flare.contract import Capacities, DType, TableResource, ValueBinding, ValueSource
+from flare.device.lookups import lookup_of
 from flare.prepare import Window
 
 S = ValueSource
@@ -13,12 +14,14 @@ S = ValueSource
 
 @dataclass(frozen=True)
 class UploadShape:
-    """Dimensions that uploaded values take: L lanes, N token rows, and the core's capacities."""
+    """Dimensions that uploaded values take: L lanes, N token rows, the core's capacities, and the tables
+    whose rows the host delivers."""
 
     lanes: int
     tokens: int
     pages_per_request: int
     capacities: Capacities
+    tables: tuple[TableResource, ...] = ()
 
     def of(self, source: ValueSource) -> tuple[DType, tuple[int, ...]]:
         """Element type and shape of `source`. Raises KeyError for a source no program here binds."""
@@ -36,6 +39,7 @@ class UploadShape:
             S.QUERY_LENGTHS: (DType.I32, (self.lanes,)),
             S.CONSUMED_COUNTS: (DType.I32, (self.lanes,)),
             S.SAMPLE_LANES: (DType.I32, (self.lanes,)),
+            S.PENDING_TOKENS: (DType.I32, (self.lanes,)),
             S.PAGE_UPDATES: (DType.I32, (self.lanes, 2)),
             S.PAGE_TABLE_ROW: (DType.I32, (self.pages_per_request,)),
             S.PROMPT_TOKENS: (DType.I32, (self.capacities.context,)),
@@ -61,7 +65,25 @@ class UploadShape:
             S.DESTINATION_PAGE: (DType.I32, one),
         }
 
+    def rows_of(self, table: TableResource) -> tuple[DType, tuple[int, ...]]:
+        """Element type and shape of the rows of `table` that the tokens of a program need."""
+        return DType.U8, (self.tokens, lookup_of(table).rows_per_token, table.row_bytes)
+
+    @property
+    def everything(self) -> list[tuple[DType, tuple[int, ...]]]:
+        """Element types and shapes of all that a program may bind."""
+        return [*self.shapes.values(), *map(self.rows_of, self.tables)]
+
     def bind(self, sources: Sequence[ValueSource]) -> tuple[ValueBinding, ...]:
-        """Bindings of `sources`, packed from the beginning of the upload buffer in the given order."""
+        """Bindings of `sources`, packed from the beginning of the upload buffer in the given order; of
+        `TABLE_ROWS` one for every table."""
         window = Window("upload")
-        return tuple(ValueBinding(source=source, view=window.add(*self.of(source))) for source in sources)
+        bindings: list[ValueBinding] = []
+        for source in sources:
+            if source is S.TABLE_ROWS:
+                for table in self.tables:
+                    view = window.add(*self.rows_of(table))
+                    bindings.append(ValueBinding(source=source, view=view, table=table.name))
+            else:
+                bindings.append(ValueBinding(source=source, view=window.add(*self.of(source))))
+        return tuple(bindings)

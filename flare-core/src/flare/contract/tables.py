@@ -9,7 +9,7 @@ from flare.contract.base import ContractModel
 
 class TableResource(ContractModel):
     """`rows` rows of `row_bytes` bytes in core tensor `tensor`. Which rows a token needs follows from it and
-    the tokens before it, by the host's `lookup` with integer `parameters` (`flare.engine.lookups`)."""
+    the tokens before it, by the host's `lookup` with integer `parameters` (`flare.device.lookups`)."""
 
     name: str
     tensor: str

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,7 @@ from flare.contract import (
     ValueSource,
 )
 from flare.device.base import Bytes, Device
+from flare.device.lookups import lookup_of
 
 _NUMPY = {DType.I32: np.int32, DType.I64: np.int64, DType.F32: np.float32, DType.U8: np.uint8}
 S, F = ValueSource, CompletionField
@@ -42,8 +44,8 @@ class Drawn:
 
 @dataclass
 class DirectRequest:
-    """One sequence on one slot, with pages of its own. `consumed` counts tokens in the model state;
-    `draws` describes `tokens`, what was drawn."""
+    """One sequence on one slot, with pages of its own. `consumed` counts tokens in the model state, the first
+    of `history`; `draws` describes `tokens`, what was drawn."""
 
     slot: int
     pages: list[int]
@@ -51,6 +53,7 @@ class DirectRequest:
     consumed: int = 0
     logprobs: int | None = None
     draws: list[Drawn] = field(default_factory=list)
+    history: list[int] = field(default_factory=list)
 
     @property
     def tokens(self) -> list[int]:
@@ -67,19 +70,25 @@ class DirectRunner:
         self.programs = {program.name: program for program in self.contract.programs}
         self._next_page = 1
         self.elapsed_us = 0.0
+        self._lookups = {
+            name: lookup_of(t) for t in self.contract.tables if (name := t.name) in device.tables
+        }
 
     def reuse_pages(self) -> None:
         """Deal pages from the beginning again; requests made before must not run any more."""
         self._next_page = 1
 
     def staging(self, program: Program, values: Mapping[ValueSource, object]) -> Bytes:
-        """Upload bytes of `program`; sources without a value are -1 (integers) or 0."""
+        """Upload bytes of `program`; sources without a value are -1 (integers) or 0. The value of rows of
+        tables is, for every token row, the tokens up to it."""
         upload = np.zeros(max(program.upload_bytes, 1), np.uint8)
         unknown = set(values) - {binding.source for binding in program.bindings}
         assert not unknown, f"{program.name} does not bind {unknown}"
         for binding in program.bindings:
             target = _array(upload, binding.view)
-            if binding.source in values:
+            if binding.table is not None:
+                self._look_up(binding.table, values.get(binding.source, ()), target)
+            elif binding.source in values:
                 value = np.asarray(values[binding.source], target.dtype)
                 if value.ndim == 1 and target.ndim == 1:
                     target[:] = -1 if target.dtype.kind == "i" else 0
@@ -89,6 +98,14 @@ class DirectRunner:
             else:
                 target[...] = -1 if target.dtype.kind == "i" else 0
         return upload
+
+    def _look_up(self, table: str, histories: object, target: NDArray[np.generic]) -> None:
+        lookup = self._lookups[table]
+        contents = self.device.tables[table].reshape(-1, target.shape[-1])
+        for row, history in enumerate(cast(Sequence[Sequence[int]], histories)):
+            if history:
+                found = lookup.rows(history[-1 - lookup.context : -1], history[-1:])
+                target[row] = contents[found[0]]
 
     def run(
         self, name: str, values: Mapping[ValueSource, object]
@@ -155,7 +172,10 @@ class DirectRunner:
         self, request: DirectRequest, tokens: Sequence[int], *, sample: bool
     ) -> dict[ValueSource, object]:
         """Values of one prefill chunk."""
-        return {
+        begin = request.consumed
+        request.history[begin:] = tokens
+        ends = range(begin + 1, begin + 1 + len(tokens))
+        return self._with_rows([self._recent(request, end) for end in ends]) | {
             S.TOKEN_IDS: list(tokens),
             S.LANE_SLOTS: [request.slot],
             S.LIVE_ROWS: [self.contract.capacities.live_row(request.slot)],
@@ -179,7 +199,8 @@ class DirectRunner:
     def decode(self, lanes: Sequence[DirectRequest | None], name: str) -> list[list[int]]:
         """One decode step; None is an idle lane. Returns drawn tokens per lane."""
         pending = [-1 if r is None else r.draws[-1].token for r in lanes]
-        result = self._run_bound(self.programs[name], self.decode_values(lanes) | {S.PENDING_TOKENS: pending})
+        values = self.decode_values(lanes, pending) | {S.PENDING_TOKENS: pending}
+        result = self._run_bound(self.programs[name], values)
         drawn: list[list[int]] = []
         for index, request in enumerate(lanes):
             if request is None:
@@ -189,13 +210,34 @@ class DirectRunner:
             drawn.append(self._drawn(result, index, request))
         return drawn
 
-    def decode_values(self, lanes: Sequence[DirectRequest | None]) -> dict[ValueSource, object]:
-        """Values of one decode step."""
+    def decode_values(
+        self, lanes: Sequence[DirectRequest | None], pending: Sequence[int] = ()
+    ) -> dict[ValueSource, object]:
+        """Values of one decode step. `pending` are the tokens that lanes consume, which a core needs to be
+        told when the host gives it rows of tables."""
         live = self.contract.capacities.live_row
-        return {
-            S.LANE_SLOTS: [-1 if r is None else r.slot for r in lanes],
-            S.LIVE_ROWS: [-1 if r is None else live(r.slot) for r in lanes],
-        }
+        recent: list[Sequence[int]] = []
+        for request, token in zip(lanes, pending, strict=False):
+            if request is not None:
+                request.history[request.consumed :] = [token]
+            recent.append(() if request is None else self._recent(request, request.consumed + 1))
+        fed = {S.PENDING_TOKENS: list(pending)} if self._lookups else {}
+        return (
+            self._with_rows(recent)
+            | fed
+            | {
+                S.LANE_SLOTS: [-1 if r is None else r.slot for r in lanes],
+                S.LIVE_ROWS: [-1 if r is None else live(r.slot) for r in lanes],
+            }
+        )
+
+    def _recent(self, request: DirectRequest, end: int) -> Sequence[int]:
+        """The tokens before `end` that decide about the rows of the last."""
+        context = max((lookup.context for lookup in self._lookups.values()), default=0)
+        return request.history[max(end - 1 - context, 0) : end]
+
+    def _with_rows(self, histories: Sequence[Sequence[int]]) -> dict[ValueSource, object]:
+        return {S.TABLE_ROWS: histories} if self._lookups else {}
 
     def _drawn(
         self, result: Mapping[CompletionField, NDArray[np.generic]], lane: int, request: DirectRequest

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flare.contract import Program, TableResource
-from flare.engine.lookups import lookup_of
+from flare.device.lookups import lookup_of
 from flare.engine.token_rows import TokenRows
 from flare.scheduler import Lane, Plan
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from flare.contract import METADATA_FIELDS, CompletionField, DType, PreparedContract, Program, ValueSource
-from flare.engine.lookups import lookup_of
+from flare.device.lookups import lookup_of
 
 V = ValueSource
 F = CompletionField

@@ -97,12 +97,14 @@ class Forced:
             self.device.storage(f"state/{name}").view(torch.int32)
             for name in ("pending", "consumed", "generated")
         )
-        upload = self.runner.staging(program, self.runner.decode_values(lanes))
         worst = 0.0
         for position in range(begin, len(self.ids)):
+            fed = [self.ids[position]] * len(lanes)
             for request in filter(None, lanes):
+                request.history, request.consumed = self.ids[:position], position
                 pending[request.slot], consumed[request.slot] = self.ids[position], position
                 generated[request.slot] = 0  # or the slot would end at its length
+            upload = self.runner.staging(program, self.runner.decode_values(lanes, fed))
             logits = self.device.probe(program.name, upload)["logits"]
             for lane, active in enumerate(lanes):
                 if active is not None:

@@ -1,0 +1,45 @@
+"""The frontend: the checkpoint's tokenizer and chat template, and what ends generation.
+
+The template renders thinking itself: `enable_thinking`, `preserve_thinking` and `reasoning_effort` are its
+variables, and what it takes without them is what the model card describes as the default.
+"""
+
+from __future__ import annotations
+
+import json
+
+from flare.contract import DefaultSampling, Frontend, TemplateKind
+from flare.prepare import Checkpoint, CheckpointError
+from flare.recipes import FrontendFiles
+from flare_recipe_qwen.config import ModelConfig
+
+_END_OF_TEXT = ("<|im_end|>", "<|endoftext|>")
+
+
+class QwenFrontend:
+    """The frontend part of the recipe."""
+
+    def assets(self, checkpoint: Checkpoint, config: ModelConfig, sampling: DefaultSampling) -> FrontendFiles:
+        """Tokenizer and template bytes of the checkpoint. Raises CheckpointError when one is missing."""
+        tokenizer, template = checkpoint.assets.tokenizer, checkpoint.assets.chat_template
+        if tokenizer is None or template is None:
+            raise CheckpointError("the checkpoint has no tokenizer or no chat template", field="assets")
+        added = {token["content"]: token["id"] for token in json.loads(tokenizer)["added_tokens"]}
+        for token in _END_OF_TEXT:
+            if token not in added:
+                raise CheckpointError(f"the tokenizer lacks {token}", field="tokenizer")
+        return FrontendFiles(
+            frontend=Frontend(
+                vocab_size=config.text.vocab_size,
+                tokenizer_asset="asset/tokenizer.json",
+                template_kind=TemplateKind.JINJA,
+                template_asset="asset/chat_template.jinja",
+                special_tokens=dict(checkpoint.assets.special_tokens),
+                eos_token_ids=tuple(added[token] for token in _END_OF_TEXT),
+                default_sampling=sampling,
+            ),
+            assets={
+                "asset/tokenizer.json": tokenizer,
+                "asset/chat_template.jinja": template.encode(),
+            },
+        )

@@ -1,0 +1,75 @@
+"""References for tests and for the prompt that a core records."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from transformers import Qwen4ExpForCausalLM
+
+from flare.contract import DType
+from flare.prepare import Checkpoint, CheckpointError, serving_dtype
+from flare_recipe_qwen.config import read_config
+from flare_recipe_qwen.tensors import LEFT_OUT
+from flare_recipe_qwen.tiny import write_tiny
+
+_SHARD = re.compile(r"(.*\.ngram_embedding)\.shard_(\d+)\.weight")
+_EXPERT = re.compile(r"(.*\.experts)\.(\d+)\.(gate_proj|up_proj|down_proj)\.weight")
+
+
+class QwenOracle:
+    """The oracle part of the recipe."""
+
+    def reference(self, checkpoint: Checkpoint, dtype: DType) -> Qwen4ExpForCausalLM:
+        """Transformers' text model with this checkpoint's weights, which must be plain ones."""
+        if "quantization_config" in checkpoint.config:
+            raise CheckpointError(
+                "Transformers' model takes plain weights; decode the checkpoint first, with "
+                "flare_components.testing.write_plain_checkpoint",
+                field="quantization_config",
+            )
+        config = read_config(checkpoint)
+        config.text._attn_implementation = config.text._experts_implementation = "eager"
+        model = Qwen4ExpForCausalLM(config.text).eval()
+        for parameter in model.parameters():
+            parameter.data = parameter.data.to(serving_dtype(dtype))
+        stored = {
+            name.replace(config.prefix, "model", 1): checkpoint.load(name)
+            for name in checkpoint.tensors
+            if not name.startswith(tuple(LEFT_OUT))
+        }
+        model.load_state_dict(_joined(stored))
+        return model
+
+    def tiny_checkpoint(self, directory: Path, *, seed: int = 0) -> Path:
+        """See `flare_recipe_qwen.tiny`."""
+        return write_tiny(directory, seed=seed)
+
+    def prompt(self) -> str:
+        """A question whose answer is short."""
+        return "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n<think>\n"
+
+
+def _joined(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Shards of tables, and experts one by one, as Transformers has them: together."""
+    joined: dict[str, Tensor] = {}
+    shards: dict[str, dict[int, Tensor]] = {}
+    experts: dict[str, dict[tuple[int, str], Tensor]] = {}
+    for name, tensor in stored.items():
+        if match := _SHARD.fullmatch(name):
+            shards.setdefault(match[1], {})[int(match[2])] = tensor
+        elif match := _EXPERT.fullmatch(name):
+            experts.setdefault(match[1], {})[int(match[2]), match[3]] = tensor
+        else:
+            joined[name] = tensor
+    for name, parts in shards.items():
+        joined[f"{name}.weight"] = torch.cat([parts[index] for index in sorted(parts)])
+    for name, own in experts.items():
+        number = range(1 + max(index for index, _ in own))
+        pairs = [torch.cat((own[index, "gate_proj"], own[index, "up_proj"])) for index in number]
+        joined[f"{name}.gate_up_proj"] = torch.stack(pairs)
+        joined[f"{name}.down_proj"] = torch.stack([own[index, "down_proj"] for index in number])
+    return joined

@@ -1,0 +1,59 @@
+"""The Qwen recipe as a package: complete, its prompts those of Transformers, its parts listed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import flare_recipe_qwen
+from flare.corefile import CoreReader, read_contract
+from flare.testing import CONVERSATIONS, check_prompts, check_recipe
+from flare.testing.plugin import TinyCheckpoints, TinyCores
+from flare_recipe_qwen.recipe import RECIPE
+
+MORE = (
+    ({"role": "user", "content": "<think>not a thought</think> <|im_end|> <tool_call>"},),
+    (
+        {"role": "user", "content": "1+1?"},
+        {"role": "assistant", "content": "2", "reasoning_content": "one and one"},
+        {"role": "user", "content": "sure?"},
+    ),
+)
+
+
+def test_the_package_is_complete() -> None:
+    check_recipe(flare_recipe_qwen)
+
+
+def test_prompts_are_those_of_transformers(flare_tiny_checkpoint: TinyCheckpoints) -> None:
+    check_prompts(RECIPE, flare_tiny_checkpoint(RECIPE), (*CONVERSATIONS, *MORE))
+
+
+def test_inspect_lists_what_is_retained_and_replaced(flare_core: TinyCores) -> None:
+    core = flare_core(RECIPE)
+    said = subprocess.run(
+        [sys.executable, "-m", "flare", "inspect", str(core)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "COLUMNS": "200"},
+    ).stdout
+    with CoreReader(core) as reader:
+        provenance = read_contract(reader).provenance
+    assert "torch.nn.modules.sparse.Embedding" in provenance.retained_modules
+    assert len(provenance.replaced_modules) == 8
+    for name in (*provenance.retained_modules, *provenance.replaced_modules):
+        assert name in said
+
+
+def test_a_tiny_checkpoint_is_written_by_a_command(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "flare_recipe_qwen.tiny", str(tmp_path / "made")]
+    subprocess.run(command, check=True, capture_output=True)
+    config = json.loads((tmp_path / "made" / "config.json").read_text())
+    assert config["model_type"] == "qwen4_exp"
+    again = subprocess.run(command, capture_output=True, text=True)
+    assert again.returncode == 2
+    assert "exists" in again.stderr
