@@ -57,7 +57,8 @@ class FakeDriver:
         self.busy = False
         self.fail: dict[str, int] = {}
         self.count: Counter[str] = Counter()
-        self.mapped: dict[int, bytearray] = {}
+        self.mapped: dict[int, int] = {}
+        self._memory: dict[int, bytearray] = {}
         self.kernels: list[Any] = []
         self.edges: list[tuple[Any, ...]] = []
         self._handles = iter(range(1000, 1 << 30))
@@ -97,16 +98,24 @@ class FakeDriver:
         return 0, nbytes
 
     def _cuMemMap(self, address: int, nbytes: int, offset: int, handle: int, flags: int) -> None:
-        self.mapped[address] = bytearray(nbytes)
+        self.mapped[address] = nbytes
+        # Neighbouring mappings are one piece of memory to whoever uses their addresses.
+        for start, memory in self._memory.items():
+            if start + len(memory) == address:
+                memory.extend(bytes(nbytes))
+                return
+        self._memory[address] = bytearray(nbytes)
 
     def _cuMemUnmap(self, address: int, nbytes: int) -> None:
-        self.free += len(self.mapped.pop(address))
+        self.free += self.mapped.pop(address)
+        if not self.mapped:
+            self._memory.clear()
 
     def _cuMemGetInfo(self) -> list[int]:
         return [self.free, self.total]
 
     def window(self, address: int, nbytes: int) -> memoryview:
-        for start, memory in self.mapped.items():
+        for start, memory in self._memory.items():
             if start <= address and address + nbytes <= start + len(memory):
                 return memoryview(memory)[address - start : address - start + nbytes]
         raise AssertionError(f"{nbytes} bytes at {address:#x} are not mapped")
@@ -184,8 +193,13 @@ class FakeDriver:
         return copy
 
     def _cuGraphAddMemsetNode(self, graph: int, before: Any, count: int, fill: Any, context: Any) -> Any:
+        if not self._is_mapped(fill.dst):  # as the driver: an address without memory is an invalid value
+            return INVALID, None
         self._graphs[graph].append(fill)
-        return fill
+        return 0, fill
+
+    def _is_mapped(self, address: int) -> bool:
+        return any(start <= address < start + nbytes for start, nbytes in self.mapped.items())
 
     def _cuGraphAddDependencies(self, *call: Any) -> None:
         self.edges.append(call)
@@ -202,5 +216,11 @@ class FakeDriver:
                 self.window(node.dst, node.width)[:] = bytes([node.value]) * node.width
 
 
-_ANSWERS = {"cuMemCreate", "cuEventQuery", "cuFuncGetParamInfo", "cuGraphKernelNodeGetAttribute"}
+_ANSWERS = {
+    "cuMemCreate",
+    "cuGraphAddMemsetNode",
+    "cuEventQuery",
+    "cuFuncGetParamInfo",
+    "cuGraphKernelNodeGetAttribute",
+}
 """Operations whose fake gives status and result."""

@@ -29,7 +29,8 @@ class MemoryBudget:
         self._allowed = int(part * total) - context.nbytes
 
     def counts(self, to_come: int = 0) -> Counts:
-        """What fits beside `to_come` bytes of further loading. Raises CapacityError when no context does."""
+        """What fits beside `to_come` bytes of further loading, less what pages and rows have already. Raises
+        CapacityError when no context does."""
         free, _ = self._context.memory
         room = min(self._allowed - (self._free - free), free) - to_come - DRIVER_MARGIN
         return counts_within(self._contract, self._options, room - len(BLOCK_REGIONS) * self._granularity)

@@ -90,14 +90,18 @@ class CudaDevice:
                 budget = MemoryBudget(self._context, self.contract, options, arena.granularity)
                 code = sum(map(len, images.values()))
                 budget.counts(budget.needed(buffers) + code)  # what does not fit is said before weights come
+                # Fills and copies in graphs want memory behind their addresses: the fewest pages and rows.
+                least = sized(self.contract, least_counts(self.contract, options)).buffers
+                needed = {buffer.name: buffer.nbytes for buffer in least if buffer.rank == 0}
                 for buffer in buffers:
-                    backed = 0 if buffer.region in BLOCK_REGIONS else buffer.nbytes
+                    backed = needed[buffer.name]
                     arena.place(buffer.name, buffer.region, buffer.offset, buffer.nbytes, backed=backed)
             self._book = arena.book
             contents.open(self._driver, self._context, self._stream, arena.book)
             kernel_bytes = self._load_kernels(specs, images)
             with self._times.part("pages"):
-                self.contract = sized(self.contract, budget.counts())
+                have = sum(arena.ledger.get(region.value, 0) for region in BLOCK_REGIONS)
+                self.contract = sized(self.contract, budget.counts(-have))
                 self._buffers = {b.name: b for b in self.contract.buffers if b.rank == 0}
                 self._back(arena)
             self._upload_address = self._first_address(Region.UPLOAD)
