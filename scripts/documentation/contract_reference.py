@@ -22,7 +22,8 @@ MARK = "<!-- reference: flare.contract -->"
 # In the order of reading.
 ROOMS = (
     *("prepared", "identity", "capacities", "schemes", "geometry", "buffers", "programs", "values"),
-    *("completion", "tables", "frontend", "images", "sampling", "oplist", "dtypes"),
+    *("completion", "tables", "frontend", "images"),
+    *("output_format", "sampling", "oplist", "dtypes"),
 )
 _BOUNDS = {"gt": ">", "ge": "≥", "lt": "<", "le": "≤", "min_length": "length ≥", "pattern": "matches"}
 

@@ -17,6 +17,14 @@ from flare.contract.identity import (
 )
 from flare.contract.images import ImageFit, ImageProfile
 from flare.contract.oplist import Operator, OperatorList, Step
+from flare.contract.output_format import (
+    CallFormat,
+    CallSyntax,
+    Mark,
+    OutputFormat,
+    ReasoningFormat,
+    TaggedArguments,
+)
 from flare.contract.prepared import PreparedContract
 from flare.contract.programs import Payload, PendingTokens, Program, ProgramKind, TableUse
 from flare.contract.sampling import DefaultSampling, Range, SamplingRanges
@@ -40,6 +48,8 @@ __all__ = [
     "BufferSpec",
     "BufferView",
     "CacheScheme",
+    "CallFormat",
+    "CallSyntax",
     "Capacities",
     "CompletionBinding",
     "CompletionField",
@@ -56,10 +66,12 @@ __all__ = [
     "ImageFit",
     "ImageProfile",
     "Initial",
+    "Mark",
     "Operator",
     "OperatorLibrary",
     "OperatorList",
     "Oracle",
+    "OutputFormat",
     "PageGeometry",
     "PagedScheme",
     "Payload",
@@ -69,6 +81,7 @@ __all__ = [
     "ProgramKind",
     "Provenance",
     "Range",
+    "ReasoningFormat",
     "Record",
     "RecurrentScheme",
     "Region",
@@ -81,6 +94,7 @@ __all__ = [
     "Step",
     "TableResource",
     "TableUse",
+    "TaggedArguments",
     "TemplateKind",
     "TokenHistoryScheme",
     "ValueBinding",

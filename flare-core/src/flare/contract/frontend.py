@@ -8,6 +8,7 @@ from pydantic import Field
 
 from flare.contract.base import ContractModel
 from flare.contract.images import ImageProfile
+from flare.contract.output_format import OutputFormat
 from flare.contract.sampling import DefaultSampling
 
 
@@ -24,6 +25,7 @@ class Frontend(ContractModel):
     `tokenizer_asset` holds a `tokenizer.json`; `template_asset` the chat template source.
     `special_tokens` are strings a template may reference (`bos_token`, `eos_token`, ...).
     `eos_token_ids` end generation unless a request ignores them. `images`: None for a model that takes none.
+    `output`: how reasoning and tool calls are written.
     """
 
     vocab_size: int = Field(gt=0)
@@ -34,4 +36,5 @@ class Frontend(ContractModel):
     eos_token_ids: tuple[int, ...]
     add_bos: bool = False
     images: ImageProfile | None = None
+    output: OutputFormat = OutputFormat()
     default_sampling: DefaultSampling

@@ -22,8 +22,8 @@ class Mark(ContractModel):
 
 
 class ReasoningFormat(ContractModel):
-    """Reasoning stands between `start` and `end`, before the answer. A prompt may end with `start`: then it is
-    open already."""
+    """Reasoning stands between `start` and `end`, before the answer. A prompt may end with `start`: then it
+    is open already."""
 
     start: Mark
     end: Mark

@@ -36,35 +36,43 @@ class JsonCall:
         """What may come next, besides text: the end, once the object is complete."""
         return (self._end,) if self._complete else ()
 
-    def text(self, text: str) -> list[OutputEvent]:
-        """More of the object. Raises BrokenCallError behind it, and for what is no object."""
+    def text(self, text: str) -> tuple[list[OutputEvent], str]:
+        """More of the object, and what stands behind it. Raises BrokenCallError for what is no object."""
+        if self._complete:
+            if text.strip():
+                raise BrokenCallError
+            return [], ""
         events: list[OutputEvent] = []
+        try:
+            return events, self._object(text, events)
+        except BrokenCallError:
+            raise BrokenCallError(events) from None
+
+    def _object(self, text: str, events: list[OutputEvent]) -> str:
+        """Read letters of the object; returns what stands behind it."""
         passed = ""
-        for place, letter in enumerate(text):
-            if self._complete:
-                if text[place:].strip():
-                    raise BrokenCallError
-                return events
+        for place, letter in enumerate(text, 1):
             if not self._read and letter.isspace():
                 continue
             if not self._read and letter != "{":
                 raise BrokenCallError
             was = self._streaming
-            self._step(letter)
-            if self._streaming and not was:
+            now = self._step(letter)
+            if now and not was:
                 assert self.name is not None
                 events.append(CallStart(self.index, self.name))
                 self._started = True
-            if was or self._streaming:
+            if was or now:
                 passed += letter
-            if passed and not self._streaming:
+            if passed and not now:
                 events.append(Arguments(self.index, passed))
                 passed = ""
-            if self._complete:
+            if self.marks:
                 events += self._whole()
+                return text[place:]
         if passed:
             events.append(Arguments(self.index, passed))
-        return events
+        return ""
 
     def mark(self, mark: Mark) -> list[OutputEvent]:
         """The end. Raises BrokenCallError before the object is complete."""
@@ -73,7 +81,8 @@ class JsonCall:
         self.done = True
         return [CallEnd(self.index)]
 
-    def _step(self, letter: str) -> None:
+    def _step(self, letter: str) -> bool:
+        """Read one letter; whether what follows is inside the arguments."""
         self._read += letter
         if self._string is not None:
             self._in_string(letter)
@@ -91,6 +100,7 @@ class JsonCall:
             self._key = self._last
         elif self._depth == 1 and letter == ",":
             self._key = None
+        return self._streaming
 
     def _in_string(self, letter: str) -> None:
         if self._escaped:
@@ -109,7 +119,7 @@ class JsonCall:
         """The object is complete: check it, and pass on what was not."""
         call = _parsed(self._read)
         name = call.get("name") if isinstance(call, dict) else None
-        arguments = next((call[key] for key in _ARGUMENTS if key in call), {}) if name else None
+        arguments: Any = next((call[key] for key in _ARGUMENTS if key in call), {}) if name else None
         if not isinstance(name, str) or not isinstance(arguments, dict):
             raise BrokenCallError
         if self._started:

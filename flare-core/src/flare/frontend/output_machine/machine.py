@@ -18,12 +18,12 @@ def opens_reasoning(prompt: str, form: OutputFormat) -> bool:
 
 
 class OutputMachine:
-    """Reads one output. `reasoning` says that the prompt opened it. `tools` are the parameters' JSON schemas by
-    name; None looks for no calls, and what looks like one is text.
+    """Reads one output. `reasoning` says that the prompt opened it. `tools` are the parameters' JSON schemas
+    by name; None looks for no calls, and what looks like one is text.
 
     Reasoning stands before everything else. A call that begins inside it ends it: models forget the mark.
-    Newlines at the ends of the reasoning, in front of the answer behind it, and whitespace around calls belong
-    to the format. A mark where it has no meaning is text.
+    Whitespace at the ends of the reasoning, in front of the answer behind it and around calls belongs to the
+    format. A mark where it has no meaning is text.
     """
 
     def __init__(
@@ -89,7 +89,8 @@ class OutputMachine:
             if text:
                 events += self._taken(text)
             if mark is not None:
-                events += self._passed(mark)
+                # What stood before it may have taken its meaning.
+                events += self._passed(mark) if mark in self._marks else self._taken(mark.text)
             if mark is None and not text:
                 return events
 
@@ -99,10 +100,13 @@ class OutputMachine:
             if self._call is None:
                 return []  # broken: nothing is read until its end
             try:
-                return self._call.text(text)
-            except BrokenCallError:
+                events, rest = self._call.text(text)
+                self._raw = self._raw[: len(self._raw) - len(rest)]
+                self._finder.give_back(rest)
+                return events
+            except BrokenCallError as error:
                 self._call = None
-                return []
+                return error.events
         if self._state == "section":
             return []  # between calls there is nothing
         return self._shown(text)
@@ -168,7 +172,7 @@ class OutputMachine:
     def _shown(self, text: str) -> list[OutputEvent]:
         """Text of reasoning or answer, but for whitespace that may turn out to be the format's."""
         if self._blank and (self._reasoned or self.calls):
-            text = text.lstrip("\n" if self._state == "reasoning" or not self.calls else None)
+            text = text.lstrip()
         text = self._take_held() + text
         if not text:
             return []

@@ -24,6 +24,10 @@ class MarkFinder:
         """More of the output."""
         self._held += text
 
+    def give_back(self, text: str) -> None:
+        """Text that was taken and not used."""
+        self._held = text + self._held
+
     def search(self, marks: Sequence[Mark], last: bool = False) -> tuple[str, Mark | None]:
         """Text before the first of `marks`, and that mark; or text that belongs to none of them, and None.
         Both are taken. Marks that are tokens are not looked for. With `last` nothing more comes."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flare.contract import CallFormat, Mark
@@ -12,7 +12,11 @@ from flare.frontend.output_machine.values import JsonValue, StringValue, takes_t
 
 
 class BrokenCallError(Exception):
-    """What was read is no call of the format."""
+    """What was read is no call of the format; `events` are those of what was read before."""
+
+    def __init__(self, events: Sequence[OutputEvent] = ()) -> None:
+        super().__init__()
+        self.events = list(events)
 
 
 class TaggedCall:
@@ -61,16 +65,17 @@ class TaggedCall:
                 return (self._form.end,)
         return (literal[self._state],)
 
-    def text(self, text: str) -> list[OutputEvent]:
-        """Text in front of the next mark. Raises BrokenCallError where only whitespace may stand."""
+    def text(self, text: str) -> tuple[list[OutputEvent], str]:
+        """Text in front of the next mark, and what of it is left: nothing. Raises BrokenCallError where only
+        whitespace may stand."""
         if self._state == "value":
             assert self._value is not None
-            return self._more(self._value.feed(text))
+            return self._more(self._value.feed(text)), ""
         if self._state in ("name", "key", "type"):
             self._text += text
         elif text.strip():
             raise BrokenCallError
-        return []
+        return [], ""
 
     def mark(self, mark: Mark) -> list[OutputEvent]:
         """The next mark. Raises BrokenCallError."""

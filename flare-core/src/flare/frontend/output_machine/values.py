@@ -32,7 +32,7 @@ class StringValue:
 
 
 class JsonValue:
-    """A number, boolean, null, list or object: known as such when it is complete. What is none is a string."""
+    """A number, boolean, null, list or object, known when it is complete. What is none is a string."""
 
     def __init__(self) -> None:
         self._text = ""
