@@ -25,7 +25,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 ROWS = 128
 """Of a tile."""
-OPTIONS: dict[str, Any] = {"KEYS": 128, "STAGES": 2, "REGS": 224, "TURNS": 0, "num_warps": 4, "maxnreg": 168}
+OPTIONS: dict[str, Any] = {"KEYS": 128, "STAGES": 2, "REGS": 224, "num_warps": 4, "maxnreg": 168}
 
 # The compiler is free to move the wait for a product ahead of the powers that should overlap it. This cannot
 # move, as it may store, and needs their sum; it does nothing, because no sum of powers is negative.
@@ -92,7 +92,7 @@ def produce(
 ):
     """Fill the ring. Step n of count + 1: the keys of tile n and the values of tile n - 1; tile 0 starts at
     token `final`."""
-    k_shared, v_shared, filled, emptied, _ = ring
+    k_shared, v_shared, filled, emptied = ring
     lay: gl.constexpr = gl.BlockedLayout([1, 8], [256 // WIDTH, WIDTH // 8], [4, 1], [1, 0])
     token = gl.arange(0, KEYS, gl.SliceLayout(1, lay)) % PAGE
     offsets = (token * k_strides[1])[:, None] + gl.arange(0, WIDTH, gl.SliceLayout(0, lay))[None, :]
@@ -134,24 +134,18 @@ def advance(
     WIDTH: gl.constexpr,
     STAGES: gl.constexpr,
     MASKED: gl.constexpr,
-    MINE: gl.constexpr,
-    TURNS: gl.constexpr,
 ):
     """Weights of tile `step`, and the product of those of tile step - 1 (operand) and their values."""
-    k_shared, v_shared, filled, emptied, turns = ring
+    k_shared, v_shared, filled, emptied = ring
     scored: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, KEYS, 16])
     summed: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, WIDTH, 16])
     slot = step % STAGES
     mbarrier.wait(filled.index(slot), (step // STAGES) & 1)
     fence_async_shared()
-    if TURNS:
-        mbarrier.wait(turns.index(MINE), step & 1)
     scores = gl.zeros((64, KEYS), gl.float32, scored)
     keys = k_shared.index(slot).permute((1, 0))
     scores = warpgroup_mma(queries, keys, scores, use_acc=False, is_async=True)
     result = warpgroup_mma(operand, v_shared.index(slot), result, is_async=True)
-    if TURNS:
-        mbarrier.arrive(turns.index(1 - MINE), count=1)
     scores = warpgroup_mma_wait(1, deps=(scores,))
     weights, peak, total, fade = softmax(
         scores, peak, total, power, final - step * KEYS, seen, MASKED, scored
@@ -185,11 +179,10 @@ def consume(
     WIDTH: gl.constexpr,
     STAGES: gl.constexpr,
     MINE: gl.constexpr,
-    TURNS: gl.constexpr,
 ):
     """64 rows of a tile. rows: the lane's first and last, and the tile's first pair of a row and a head;
     bounds: the span of tokens, and how many the tile's first and last row see."""
-    k_shared, v_shared, filled, emptied, turns = ring
+    k_shared, v_shared, filled, emptied = ring
     out, part_results, part_peaks, part_totals = to
     begin, end, offset = rows
     first, last, least, most = bounds
@@ -206,13 +199,9 @@ def consume(
     edge = gl.minimum(gl.maximum(count - full, 1), count)
     mbarrier.wait(filled.index(0), 0)
     fence_async_shared()
-    if TURNS:
-        mbarrier.wait(turns.index(MINE), 0)
     scores = gl.zeros((64, KEYS), gl.float32, scored)
     keys = k_shared.index(0).permute((1, 0))
     scores = warpgroup_mma(queries, keys, scores, use_acc=False, is_async=True)
-    if TURNS:
-        mbarrier.arrive(turns.index(1 - MINE), count=1)
     scores = warpgroup_mma_wait(0, deps=(scores,))
     weights, peak, total, _ = softmax(scores, peak, total, power, final, seen, True, scored)
     gl.thread_barrier()
@@ -234,8 +223,6 @@ def consume(
             WIDTH,
             STAGES,
             True,
-            MINE,
-            TURNS,
         )
     for step in range(edge, count):
         operand, peak, total, result = advance(
@@ -253,8 +240,6 @@ def consume(
             WIDTH,
             STAGES,
             False,
-            MINE,
-            TURNS,
         )
     mbarrier.wait(filled.index(count % STAGES), (count // STAGES) & 1)
     fence_async_shared()
@@ -307,7 +292,6 @@ def attend_tiles_hopper(
     LANES: gl.constexpr,
     STAGES: gl.constexpr,
     REGS: gl.constexpr,
-    TURNS: gl.constexpr,
 ):
     """As `attend_tiles`, with tiles of 128 rows; heads of WIDTH, pages of a power of two."""
     lay: gl.constexpr = gl.BlockedLayout([1, 8], [256 // WIDTH, WIDTH // 8], [4, 1], [1, 0])
@@ -347,14 +331,10 @@ def attend_tiles_hopper(
             gl.allocate_shared_memory(kind, [STAGES, KEYS, WIDTH], shared),
             gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout()),
             gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout()),
-            gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout()),
         )
         for slot in gl.static_range(STAGES):
             mbarrier.init(ring[2].index(slot), count=128)
             mbarrier.init(ring[3].index(slot), count=2)
-        mbarrier.init(ring[4].index(0), count=1)
-        mbarrier.init(ring[4].index(1), count=1)
-        mbarrier.arrive(ring[4].index(0), count=1)
         fence_async_shared()
         gl.thread_barrier()
         count = (last - first + KEYS - 1) // KEYS
@@ -386,7 +366,6 @@ def attend_tiles_hopper(
                         WIDTH,
                         STAGES,
                         0,
-                        TURNS,
                     ),
                 ),
                 (
@@ -410,7 +389,6 @@ def attend_tiles_hopper(
                         WIDTH,
                         STAGES,
                         1,
-                        TURNS,
                     ),
                 ),
                 (

@@ -16,6 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 from flare_components.ops.cuda import attention_hopper
+from flare_components.ops.cuda.attention_parts import join_parts
 from flare_components.ops.cuda.launch import cdiv, power_of_two, processors, roomy
 
 _MOST_PARTS = 64
@@ -141,7 +142,6 @@ def attend_tiles(
     WIDTH: tl.constexpr,
     LANES: tl.constexpr,
     STAGES: tl.constexpr,
-    EDGE_STAGES: tl.constexpr,
 ):
     """Program (key head, tile, part). With PARTS 1 it writes out, zeros for lanes without context; else its
     part's result, maximum and sum."""
@@ -219,7 +219,7 @@ def attend_tiles(
                 KEYS,
                 WIDTH,
                 True,
-                EDGE_STAGES,
+                1,
             )
         if PARTS == 1:
             result = result * (1.0 / tl.where(total == 0.0, 1.0, total))[:, None]
@@ -253,8 +253,6 @@ def part_count(programs: int, slots: int, most: int) -> int:
 
 def attend_many(operands: tuple[Tensor, ...], scale: float) -> Tensor:
     """More rows than lanes; operands as those of `paged_attention`, with a last stride of 1."""
-    from flare_components.ops.cuda.attention import join_parts
-
     q, k_pages, v_pages, page_table, _, context_lens = operands
     rows, heads, width = q.shape
     page_tokens, kv_heads, lanes = k_pages.shape[1], k_pages.shape[2], context_lens.shape[0]
@@ -308,7 +306,6 @@ def attend_many(operands: tuple[Tensor, ...], scale: float) -> Tensor:
             ROWS=tile,
             KEYS=keys,
             STAGES=stages,
-            EDGE_STAGES=1,
             num_warps=warps,
             num_stages=stages,
         )
@@ -322,6 +319,7 @@ def attend_many(operands: tuple[Tensor, ...], scale: float) -> Tensor:
             PARTS=count,
             SLOTS=power_of_two(count),
             WIDTH=power_of_two(width),
+            OVERLAP=False,
             num_warps=4,
         )
     return out

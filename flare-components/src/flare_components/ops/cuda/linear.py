@@ -14,13 +14,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from flare_components.ops.cuda import linear_tiles
 from flare_components.ops.cuda.launch import cdiv, power_of_two, processors
 from flare_components.ops.cuda.tuning import Candidate, choose
 from flare_components.ops.schema import accelerate
 
 MOST_ROWS = 8
-"""Of the kernels that split the rows' sums here; more rows are `linear_tiles`', then cuBLAS's."""
+"""More rows are cuBLAS's."""
 
 
 @triton.jit
@@ -139,19 +138,8 @@ def one_row(tile: int, step: int, warps: int, x: Tensor, weight: Tensor, bias: T
     return out
 
 
-def few_rows(
-    tile: int,
-    step: int,
-    splits: int,
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    *,
-    width: int = 16,
-    warps: int = 4,
-    stages: int = 4,
-) -> Tensor:
-    """x [up to `width`, in]."""
+def few_rows(tile: int, step: int, splits: int, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """x [up to 16, in]."""
     rows, (outputs, inputs) = x.shape[0], weight.shape
     out = x.new_empty(rows, outputs)
     sums = out if splits == 1 else x.new_empty((splits, rows, outputs), dtype=torch.float32)
@@ -172,9 +160,9 @@ def few_rows(
         SPLITS=splits,
         OUT=tile,
         IN=step,
-        ROWS=width,
-        num_warps=warps,
-        num_stages=stages,
+        ROWS=16,
+        num_warps=4,
+        num_stages=4,
     )
     if splits > 1:
         size = rows * outputs
@@ -188,10 +176,8 @@ def candidates(x: Tensor, weight: Tensor) -> list[Candidate]:
     """cuBLAS first; then what takes these operands, on any architecture."""
     rows, (outputs, inputs) = x.shape[0], weight.shape
     found = [Candidate("cublas", torch.nn.functional.linear)]
-    if not rows or weight.stride(1) != 1 or x.stride(1) != 1:
+    if not 1 <= rows <= MOST_ROWS or weight.stride(1) != 1 or x.stride(1) != 1:
         return found
-    if rows > MOST_ROWS:
-        return found + linear_tiles.tiles(few_rows, x, weight)
     if rows == 1:
         for tile, step, warps in ((1, 1024, 4), (2, 1024, 4), (4, 512, 4), (8, 256, 4), (4, 1024, 8)):
             step = min(step, power_of_two(inputs))
@@ -206,7 +192,7 @@ def candidates(x: Tensor, weight: Tensor) -> list[Candidate]:
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """As the operator's CPU kernel; a row's bits depend on the number of rows."""
-    if x.shape[0] > linear_tiles.MOST_ROWS:
+    if x.shape[0] > MOST_ROWS:
         return torch.nn.functional.linear(x, weight, bias)
     shape = (*x.shape, weight.shape[0], x.dtype, bias is not None, x.stride(1), weight.stride())
     chosen = choose("linear", shape, lambda: candidates(x, weight), (x, weight, bias))
