@@ -16,8 +16,7 @@ from typing import Any
 import torch
 
 import flare_components.ops  # noqa: F401
-from flare_components.ops.cuda import attention as cuda_attention
-from flare_components.ops.cuda import tuning
+from flare_components.ops.cuda import attention_hopper, attention_tiles, tuning
 from flare_components.ops.request_state import PARAMETERS, PROGRESS
 from flare_components.ops.sampling import READS
 
@@ -85,16 +84,18 @@ def attention(lanes: int, rows: int, context: int, capacity: int) -> float:
     return replay([lambda s=s: OPS.paged_attention(*s) for s in sets])
 
 
-TILES = ((128, 64, 8, 2), (128, 64, 8, 3), (128, 64, 4, 3), (64, 64, 4, 3), (128, 128, 8, 2), (128, 32, 4, 3))
+TILES = ((64, 64, 4, 2), (64, 64, 4, 3), (128, 64, 8, 2), (128, 128, 8, 2))
 
 
 def tiles(shape: tuple[int, int, int, int]) -> list[float]:
-    """Prefill with another tile shape: 2048 tokens, and 512 after 29488."""
-    usual, cuda_attention.tile_shape = cuda_attention.tile_shape, lambda width, precise, room: shape
+    """Prefill with another tile shape and no kernel of one architecture: 2048 tokens, and 512 after 29488."""
+    usual = attention_tiles.tile_shape, attention_hopper.takes
+    attention_tiles.tile_shape = lambda rows, width, precise, room: shape
+    attention_hopper.takes = lambda q, pages, lane_rows: False
     try:
         return [attention(1, 2048, 2048, 4096), attention(1, 512, 30000, 32768)]
     finally:
-        cuda_attention.tile_shape = usual
+        attention_tiles.tile_shape, attention_hopper.takes = usual
 
 
 def sampling(lanes: int, **parameters: float) -> float:
@@ -142,7 +143,8 @@ def main() -> None:
     del weights
     shapes = ((1, 1, 4000, 4096), (1, 1, 500, 32768), (1, 1, 30000, 32768), (8, 8, 2000, 4096),
               (64, 64, 1000, 4096), (1, 512, 512, 4096), (1, 2048, 2048, 4096),
-              (1, 512, 30000, 32768))  # fmt: skip
+              (1, 512, 30000, 32768),
+              (1, 4096, 4096, 8192), (1, 4096, 65536, 65536), (1, 16, 4107, 8192))  # fmt: skip
     report["attention lanes/rows/context"] = {
         f"{s[0]}/{s[1]}/{s[2]} of {s[3]}": attention(*s) for s in shapes
     }
