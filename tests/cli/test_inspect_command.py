@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from flare_command import failure, flare
+from rewritten_core import rewrite
 
 from flare.contract import PreparedContract
 
@@ -40,6 +42,23 @@ def test_the_page_for_people_names_every_program_and_module(tiny_core: Path) -> 
         assert name in page
     for name, why in dict(contract["provenance"]["replaced_modules"]).items():
         assert any(name in line and why in line for line in page.splitlines())
+
+
+def test_kernels_chosen_by_measurement_are_listed_with_their_times(tiny_core: Path, tmp_path: Path) -> None:
+    assert "Kernels chosen by measurement" not in flare("inspect", tiny_core).stdout
+    chosen = {
+        "operator": "linear",
+        "shape": "(1, 64, 96)",
+        "chosen": "row [2]",
+        "microseconds": {"library": 9.04, "row [2]": 7.25, "row [4]": 8.5},
+    }
+
+    def tuned(contract: dict[str, Any]) -> None:
+        contract["provenance"]["tuned"] = [chosen]
+
+    page = flare("inspect", rewrite(tiny_core, tmp_path / "core", contract=tuned)).stdout
+    (line,) = (line.split() for line in page.splitlines() if "(1, 64, 96)" in line)
+    assert " ".join(line) == "linear (1, 64, 96) row [2] 7.2 row [4] 8.5, library 9.0"
 
 
 def test_a_missing_core(tmp_path: Path) -> None:

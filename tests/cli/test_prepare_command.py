@@ -77,6 +77,13 @@ def test_a_place_that_cannot_hold_the_core_is_refused_first(tmp_path: Path) -> N
     )
 
 
+@pytest.mark.parametrize("option", ["--no-compile", "--eager"])
+def test_diagnostics_of_a_gpu_are_refused_for_the_cpu(tmp_path: Path, option: str) -> None:
+    assert failure("prepare", MODEL, option, cwd=tmp_path) == (
+        "--no-compile and --eager are for --device cuda: for cpu nothing is compiled or captured"
+    )
+
+
 @pytest.mark.skipif(find_spec("cuda") is not None, reason="cuda-bindings are installed")
 def test_what_a_gpu_needs_is_installed_with_the_recipe(tmp_path: Path) -> None:
     said = failure("prepare", MODEL, "--device", "cuda", cwd=tmp_path)

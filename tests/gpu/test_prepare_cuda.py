@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from flare.contract import Region
+from flare.contract import ProgramKind, Region
 from flare.corefile import CoreReader, read_contract
 from flare.device.cuda.driver import CudaDriver
+from flare.device.cuda.graph_spec import CopyNode, decode
 
 pytestmark = pytest.mark.gpu
 HERE = Path(__file__).parent
@@ -75,15 +76,27 @@ def test_a_process_without_torch_draws_the_same(driven: dict[str, Any], served: 
     assert served["driven"] == driven["cuda"]
 
 
-def test_results_are_near_those_of_the_cpu(driven: dict[str, Any]) -> None:
+def test_programs_write_pages_and_rows_by_operators_alone(prepared: Path) -> None:
+    with CoreReader(prepared / "cuda.core") as reader:
+        contract = read_contract(reader)
+        specs = {p.name: decode(reader.load(p.payloads[0].tensor), p.name) for p in contract.programs}
+    large = {b.name for b in contract.buffers if b.region in (Region.PAGES, Region.ROWS)}
+    for program in contract.programs:
+        if program.kind in (ProgramKind.PREFILL, ProgramKind.DECODE, ProgramKind.RESUME):
+            copies = [node for node in specs[program.name].nodes if isinstance(node, CopyNode)]
+            assert not any({n.source.address.buffer, n.destination.address.buffer} & large for n in copies)
+
+
+@pytest.mark.parametrize("other", ["cpu", "traced"])
+def test_results_are_near_those_of(driven: dict[str, Any], other: str) -> None:
     compared = 0
     for step, draws in driven["cuda"].items():
-        reference = driven["cpu"][step]
+        reference = driven[other][step]
         assert len(draws) == len(reference)
-        for (token, _, top), (expected, _, other) in zip(draws, reference, strict=True):
-            both = top.keys() & other.keys()
+        for (token, _, top), (expected, _, listed) in zip(draws, reference, strict=True):
+            both = top.keys() & listed.keys()
             assert len(both) > 10
-            assert max(abs(top[name] - other[name]) for name in both) < NEAR, step
+            assert max(abs(top[name] - listed[name]) for name in both) < NEAR, step
             compared += 1
             if token != expected:
                 break  # what follows is another text

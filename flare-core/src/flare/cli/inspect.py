@@ -115,3 +115,12 @@ def _print(contract: PreparedContract, digest: str, roles: dict[str, int]) -> No
             cost,
         )
     console.print(table)
+    if provenance.tuned:
+        console.print("\n[bold]Kernels chosen by measurement[/bold] (median microseconds)")
+        table = Table("operator", "shape", "chosen", "time", "others", box=None, padding=(0, 2))
+        for tuned in provenance.tuned:
+            times = sorted(tuned.microseconds.items(), key=lambda item: item[1])
+            others = ", ".join(f"{name} {time:.1f}" for name, time in times if name != tuned.chosen)
+            time = f"{tuned.microseconds[tuned.chosen]:.1f}" if tuned.chosen in tuned.microseconds else ""
+            table.add_row(*map(escape, (tuned.operator, tuned.shape, tuned.chosen, time, others)))
+        console.print(table)

@@ -62,11 +62,25 @@ def prepare(
         ),
     ] = None,
     page_tokens: Annotated[int, typer.Option(help="Tokens of one cache page.")] = 64,
+    no_compile: Annotated[
+        bool,
+        typer.Option(
+            "--no-compile", help="Diagnosis, GPU only: capture programs as traced, without the compiler."
+        ),
+    ] = False,
+    eager: Annotated[
+        bool,
+        typer.Option(
+            "--eager",
+            help="Diagnosis, GPU only: run every program from Python too, and compare what it draws.",
+        ),
+    ] = False,
 ) -> None:
-    """Prepare a model into a runtime core: load, plan, trace, measure, export."""
+    """Prepare a model into a runtime core: load, plan, trace, compile, measure, export."""
     import time
 
     from flare.contract import DType
+    from flare.prepare.diagnostics import Diagnostics
     from flare.prepare.plan import CapacityRequest, format_bytes, parse_bytes
     from flare.prepare.targets import check_target
     from flare.recipes import discover
@@ -80,7 +94,8 @@ def prepare(
         memory=None if memory is None else parse_bytes(memory),
         page_tokens=page_tokens,
     )
-    check_target(device.value, discover().choose(name).distribution)
+    diagnostics = Diagnostics(compile=not no_compile, eager=eager)
+    check_target(device.value, discover().choose(name).distribution, diagnostics)
     destination = output or Path(f"{name}.core.safetensors")
     _check_writable(destination)
 
@@ -95,6 +110,7 @@ def prepare(
         capacities=capacities,
         progress=Progress(),
         device=device.value,
+        diagnostics=diagnostics,
     )
     size = format_bytes(destination.stat().st_size)
     typer.echo(

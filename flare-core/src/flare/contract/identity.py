@@ -87,6 +87,15 @@ class Oracle(ContractModel):
         return self
 
 
+class TunedOperator(ContractModel):
+    """An operator at one shape, and the kernel chosen by the median `microseconds` of all candidates."""
+
+    operator: str
+    shape: str
+    chosen: str
+    microseconds: dict[str, float]
+
+
 class Provenance(ContractModel):
     """Where the core came from, for people. Nothing that serves reads it: `flare inspect` shows it, and
     `flare verify` replays the oracle."""
@@ -101,3 +110,4 @@ class Provenance(ContractModel):
     memory_ledger: dict[str, int] = {}
     oracle: Oracle | None = None
     recipe_package: RecipePackage | None = None
+    tuned: tuple[TunedOperator, ...] = ()

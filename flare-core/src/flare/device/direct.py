@@ -196,6 +196,12 @@ class DirectRunner:
             drawn = self.prefill(request, chunk, sample=position == len(tokens), name=program.name)
         return drawn
 
+    def resume(self, request: DirectRequest, name: str) -> list[int]:
+        """Draw from the saved hidden vector of the request's row; returns the drawn token."""
+        live = self.contract.capacities.live_row(request.slot)
+        result = self.run(name, {S.LANE_SLOTS: [request.slot], S.LIVE_ROWS: [live]})
+        return self._drawn(result, 0, request)
+
     def decode(self, lanes: Sequence[DirectRequest | None], name: str) -> list[list[int]]:
         """One decode step; None is an idle lane. Returns drawn tokens per lane."""
         pending = [-1 if r is None else r.draws[-1].token for r in lanes]

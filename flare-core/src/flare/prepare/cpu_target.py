@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from flare.device.base import Device
 from flare.device.cpu_host import instruction_set
 from flare.device.sizing import BLOCK_REGIONS
 from flare.prepare.definition import ProgramSet
@@ -40,3 +43,8 @@ class CpuTarget:
             operator_library=programs.operator_library,
             ledger=region_bytes(b for b in programs.buffers if b.region not in BLOCK_REGIONS),
         )
+
+    def examine(
+        self, device: Device, programs: ProgramSet, prompt: Sequence[int], progress: Progress
+    ) -> None:
+        """See `PreparationTarget.examine`: there are no diagnostics."""

@@ -7,12 +7,10 @@ from contextlib import contextmanager
 from typing import Protocol
 
 import torch
-from torch import nn
 
 from flare.contract import BufferView, ValueSource
 from flare.contract.buffers import dense_strides
-from flare.device.cuda.arena import Arena
-from flare.device.cuda.torch_pool import buffer_tensor
+from flare.device.cuda.torch_pool import Booked, buffer_tensor
 from flare.device.torch_types import TORCH_DTYPES
 from flare.prepare.definition import ProgramDefinition
 
@@ -25,10 +23,10 @@ class ViewTensors(Protocol):
 
 
 class ArenaTensors:
-    """Tensors over an arena's buffers; equal views give the same tensor."""
+    """Tensors over the buffers of an arena or a loaded core; equal views give the same tensor."""
 
-    def __init__(self, arena: Arena) -> None:
-        self._arena = arena
+    def __init__(self, owner: Booked) -> None:
+        self._owner = owner
         self._bytes: dict[str, torch.Tensor] = {}
         self._views: dict[BufferView, torch.Tensor] = {}
 
@@ -36,7 +34,7 @@ class ArenaTensors:
         """The tensor of a contract view, on the GPU."""
         if view not in self._views:
             if view.buffer not in self._bytes:
-                self._bytes[view.buffer] = buffer_tensor(self._arena, view.buffer)
+                self._bytes[view.buffer] = buffer_tensor(self._owner, view.buffer)
             dtype, size = TORCH_DTYPES[view.dtype], view.dtype.itemsize
             base = self._bytes[view.buffer]
             typed = base[: base.numel() // size * size].view(dtype)
@@ -58,13 +56,11 @@ def materialised(programs: Iterable[ProgramDefinition], tensors: ViewTensors) ->
                 if (id(module), leaf) in seen:
                     continue
                 seen.add((id(module), leaf))
-                tensor = tensors.view(view)
                 registered: dict[str, torch.Tensor | None] = module._buffers
                 if leaf in module._parameters:
                     registered = module._parameters
-                    tensor = nn.Parameter(tensor, requires_grad=False)
                 replaced.append((registered, leaf, registered[leaf]))
-                registered[leaf] = tensor
+                registered[leaf] = tensors.view(view)
         yield
     finally:
         for registered, leaf, before in replaced:

@@ -26,8 +26,13 @@ def simplify(graph: fx.Graph) -> None:
         elif node.target is aten.linear.default and _is_matrix(node.args[0]):
             _lower_linear(graph, node)
     _fuse_residual_norms(graph)
-    graph.eliminate_dead_code(is_impure_node=_is_impure)
+    remove_dead(graph)
     graph.lint()
+
+
+def remove_dead(graph: fx.Graph) -> None:
+    """Remove nodes that nobody reads. Inputs and operators with side effects stay."""
+    graph.eliminate_dead_code(is_impure_node=_is_impure)
 
 
 def _forget_device(node: fx.Node) -> None:

@@ -54,6 +54,10 @@ class Progress:
         self._console = console if console is not None else Console(stderr=True)
         self._bars: Bars | None = None
 
+    def note(self, line: str) -> None:
+        """Print a line that stays."""
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
     @contextmanager
     def phase(
         self, title: str, total_bytes: int | None = None, *, total_steps: int | None = None
@@ -84,10 +88,8 @@ class Progress:
                 self._bars.update(task, total=running.done, completed=running.done)
         finally:
             if not self._console.is_terminal:
-                line = (
-                    f"{title}: {outcome} {time.perf_counter() - started:.1f} s{_amount(running.done, steps)}"
-                )
-                self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+                took = time.perf_counter() - started
+                self.note(f"{title}: {outcome} {took:.1f} s{_amount(running.done, steps)}")
             if outermost and self._bars is not None:
                 self._bars.stop()
                 self._bars = None

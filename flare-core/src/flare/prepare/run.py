@@ -6,6 +6,7 @@ from pathlib import Path
 
 from flare.contract import DType, PreparedContract
 from flare.contract.identity import RecipePackage
+from flare.prepare.diagnostics import Diagnostics
 from flare.prepare.plan import CapacityRequest
 from flare.prepare.progress import Progress
 from flare.prepare.session import PreparationRequest, PreparationSession
@@ -24,12 +25,13 @@ def prepare_model(
     progress: Progress | None = None,
     calibrate: bool = True,
     device: str = "cpu",
+    diagnostics: Diagnostics | None = None,
 ) -> PreparedContract:
     """Prepare model `name` into `destination`; returns the contract of the new core.
 
     `checkpoint` replaces the descriptor's URI (its pin then does not apply); `device` is one of
-    `flare.prepare.targets.TARGETS`. Raises RecipeError, CheckpointError, PluginError, CapacityError and
-    DeviceError.
+    `flare.prepare.targets.TARGETS`, which `diagnostics` prepares differently. Raises RecipeError,
+    CheckpointError, PluginError, CapacityError and DeviceError.
     """
     progress = progress or Progress()
     chosen = discover().choose(name)
@@ -37,7 +39,7 @@ def prepare_model(
     assert descriptor is not None
     assert entry is not None
     # Before a model library is imported: a GPU's target watches everything that uses the GPU.
-    target = choose_target(device, chosen.distribution)
+    target = choose_target(device, chosen.distribution, diagnostics)
     recipe: Recipe = load_recipe(descriptor)
     uri = checkpoint or entry.checkpoint
     with progress.phase("Checkpoint"):

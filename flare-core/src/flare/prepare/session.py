@@ -114,7 +114,7 @@ class PreparationSession:
                 writer.write(name, data)
             contract = self._contract(checkpoint, built, plan, programs, exported, frontend)
             if self.request.calibrate:
-                contract = self._calibrated(contract, writer, frontend)
+                contract = self._calibrated(contract, writer, frontend, programs)
             check_references(contract, writer.tensors)
             writer.seal(contract.model_dump_json())
         return contract
@@ -179,6 +179,7 @@ class PreparationSession:
                     "pages": plan.capacities.pages * plan.page.nbytes,
                     "rows": plan.capacities.rows * plan.row.nbytes,
                 },
+                tuned=exported.tuned,
             ),
             capacities=plan.capacities,
             schemes=plan.schemes,
@@ -205,7 +206,11 @@ class PreparationSession:
         )
 
     def _calibrated(
-        self, contract: PreparedContract, writer: CoreWriter, frontend: FrontendFiles
+        self,
+        contract: PreparedContract,
+        writer: CoreWriter,
+        frontend: FrontendFiles,
+        programs: ProgramSet,
     ) -> PreparedContract:
         with self.progress.phase("Load"):
             device = load_device(contract, writer)
@@ -213,8 +218,10 @@ class PreparationSession:
             steps = len(contract.capacities.prefill_tokens) + len(contract.capacities.decode_lanes)
             with self.progress.phase("Measure programs", total_steps=steps) as bar:
                 costs = measure_costs(device, advance=lambda: bar.advance(1))
+            prompt = self._oracle_prompt(frontend, contract)
             with self.progress.phase("Record oracle"):
-                oracle = record_oracle(device, self._oracle_prompt(frontend, contract))
+                oracle = record_oracle(device, prompt)
+            self.target.examine(device, programs, prompt, self.progress)
         finally:
             device.close()
         return _with_measurements(contract, costs, oracle)

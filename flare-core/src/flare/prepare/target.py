@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from flare.contract import BufferSpec, OperatorLibrary
+from flare.contract.identity import TunedOperator
 from flare.prepare.progress import Progress
 
 if TYPE_CHECKING:
+    from flare.device.base import Device
     from flare.prepare.definition import ProgramSet
 
 
@@ -19,7 +21,8 @@ class ExportedPrograms:
 
     `documents` are further core tensors that programs or buffers name, `buffers` all storage including what
     the target added, `operator_library` what serving must import (None: payloads are complete), `ledger`
-    bytes by purpose, without pages and rows, of which there are as many as whoever loads the core chooses.
+    bytes by purpose, without pages and rows, of which there are as many as whoever loads the core chooses,
+    `tuned` what was chosen by measurement.
     """
 
     format: str
@@ -28,6 +31,7 @@ class ExportedPrograms:
     operator_library: OperatorLibrary | None
     ledger: Mapping[str, int]
     documents: Mapping[str, bytes] = field(default_factory=dict)
+    tuned: tuple[TunedOperator, ...] = ()
 
 
 class PreparationTarget(Protocol):
@@ -47,6 +51,11 @@ class PreparationTarget(Protocol):
     def export(self, programs: ProgramSet, progress: Progress) -> ExportedPrograms:
         """Make payloads of all programs, whose tensors are on the meta device before and after. Weights are
         not needed. Raises what the target cannot do."""
+
+    def examine(
+        self, device: Device, programs: ProgramSet, prompt: Sequence[int], progress: Progress
+    ) -> None:
+        """Look at the loaded core, for the diagnostics that the target was made with. Raises DeviceError."""
 
 
 def payload_name(program: str) -> str:

@@ -5,18 +5,25 @@ from __future__ import annotations
 import importlib.util
 
 from flare.errors import DeviceError
+from flare.prepare.diagnostics import Diagnostics
 from flare.prepare.target import PreparationTarget
 
 TARGETS = ("cpu", "cuda")
 _CUDA_PACKAGES = ("cuda.bindings", "triton")
 
 
-def check_target(kind: str, distribution: str) -> None:
-    """Raise DeviceError when this installation or machine cannot prepare for `kind`, one of `TARGETS`.
+def check_target(kind: str, distribution: str, diagnostics: Diagnostics | None = None) -> None:
+    """Raise DeviceError when this installation or machine cannot prepare for `kind`, one of `TARGETS`, or
+    the kind does not have one of the diagnostics.
 
     `distribution` is the recipe's, whose extra brings what is missing. Imports nothing large.
     """
     if kind != "cuda":
+        if diagnostics not in (None, Diagnostics()):
+            raise DeviceError(
+                f"--no-compile and --eager are for --device cuda: for {kind} nothing is compiled or captured",
+                field="device",
+            )
         return
     missing = [name for name in _CUDA_PACKAGES if not _installed(name)]
     if missing:
@@ -26,9 +33,9 @@ def check_target(kind: str, distribution: str) -> None:
     CudaDriver()
 
 
-def choose_target(kind: str, distribution: str) -> PreparationTarget:
+def choose_target(kind: str, distribution: str, diagnostics: Diagnostics | None = None) -> PreparationTarget:
     """The target for `kind`, ready for use. Raises DeviceError as `check_target`."""
-    check_target(kind, distribution)
+    check_target(kind, distribution, diagnostics)
     if kind == "cpu":
         from flare.prepare.cpu_target import CpuTarget
 
@@ -39,7 +46,7 @@ def choose_target(kind: str, distribution: str) -> PreparationTarget:
         raise _not_installed("torch for CUDA (this one is for the CPU only)", distribution)
     from flare.prepare.cuda_target import CudaTarget
 
-    return CudaTarget()
+    return CudaTarget(diagnostics)
 
 
 def _installed(name: str) -> bool:

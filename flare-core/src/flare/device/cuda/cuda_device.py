@@ -11,6 +11,7 @@ import numpy as np
 
 from flare.contract import Initial, PreparedContract, Program, Region
 from flare.device.base import Bytes
+from flare.device.cuda.address_book import AddressBook
 from flare.device.cuda.arena import Arena
 from flare.device.cuda.block_copies import BlockCopies
 from flare.device.cuda.budget import MemoryBudget
@@ -218,6 +219,11 @@ class CudaDevice:
     def write_blocks(self, region: Region, blocks: Sequence[int], data: Bytes) -> None:
         """See `flare.device.base.Device`."""
         self._copies.write(region, blocks, data)
+
+    @property
+    def book(self) -> AddressBook:
+        """Where buffers are, for diagnostics."""
+        return self._book
 
     def close(self) -> None:
         """See `flare.device.base.Device`."""

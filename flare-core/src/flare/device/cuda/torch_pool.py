@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from flare.contract import Region
+from flare.device.cuda.address_book import AddressBook
 from flare.device.cuda.arena import Arena
 
 _Allocate = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p)
@@ -54,11 +55,19 @@ class TorchPool:
         """A graph may hold the address: nothing is freed before the arena closes."""
 
 
+class Booked(Protocol):
+    """What holds memory under names: an arena, or a device."""
+
+    @property
+    def book(self) -> AddressBook:
+        """Where buffers are."""
+
+
 class _Bytes:
     """Device memory as torch reads it: the CUDA array interface, version 3."""
 
-    def __init__(self, arena: Arena, address: int, nbytes: int) -> None:
-        self._arena = arena  # the tensor keeps it alive
+    def __init__(self, owner: Booked, address: int, nbytes: int) -> None:
+        self._owner = owner  # the tensor keeps it alive
         self.__cuda_array_interface__ = {
             "shape": (nbytes,),
             "typestr": "|u1",
@@ -67,10 +76,10 @@ class _Bytes:
         }
 
 
-def buffer_tensor(arena: Arena, name: str) -> torch.Tensor:
+def buffer_tensor(owner: Booked, name: str) -> torch.Tensor:
     """The bytes of a named buffer as u8[nbytes] on the GPU, sharing its memory."""
-    span = arena.book.span(name)
-    return torch.as_tensor(_Bytes(arena, span.start, span.nbytes), device="cuda")
+    span = owner.book.span(name)
+    return torch.as_tensor(_Bytes(owner, span.start, span.nbytes), device="cuda")
 
 
 def capture(run: Callable[[], object], pool: TorchPool, stream: torch.cuda.Stream) -> torch.cuda.CUDAGraph:

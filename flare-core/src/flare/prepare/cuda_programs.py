@@ -1,0 +1,64 @@
+"""Programs as calls that can be captured: traced, rewritten for a GPU's kernels, compiled.
+
+All of it needs descriptions of tensors only. It happens before the arena has memory, and what the compiler
+holds is given back before.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+from dataclasses import dataclass
+
+import torch
+
+from flare.prepare.definition import ProgramDefinition, ProgramSet
+from flare.prepare.forward import Forward, build_forward
+from flare.prepare.inductor import ForwardCompiler
+from flare.prepare.kernel_library import KernelLibrary
+from flare.prepare.progress import Progress
+from flare.prepare.source_cache import cache_directory
+
+
+@dataclass(frozen=True)
+class CudaProgram:
+    """A program and the graph that is captured for it."""
+
+    definition: ProgramDefinition
+    forward: Forward
+
+
+def build_programs(
+    programs: ProgramSet, kernels: KernelLibrary, device: torch.device, progress: Progress, *, compiled: bool
+) -> tuple[CudaProgram, ...]:
+    """Trace every program and make it callable, by the compiler or, without `compiled`, as it was traced.
+
+    Raises TraceError.
+    """
+    passes = () if kernels.fuse is None else (kernels.fuse,)
+    compiler = ForwardCompiler(device, library=kernels.version) if compiled else None
+    built = []
+    with progress.phase("Trace programs", total_steps=len(programs.programs)) as bar:
+        for definition in programs.programs:
+            if compiler is None:
+                forward = build_forward(definition, device, passes)
+            else:
+                forward = compiler.trace(definition, passes)
+            built.append(CudaProgram(definition, forward))
+            bar.advance(1)
+    if compiler is not None:
+        _place_caches()
+        with progress.phase("Compile programs", total_steps=len(built)) as bar:
+            for program in built:
+                compiler.compile(program.forward)
+                bar.advance(1)
+        progress.note(f"  {compiler.regions} regions between operators, {compiler.distinct} of them distinct")
+        compiler.close()
+        gc.collect()
+    return tuple(built)
+
+
+def _place_caches() -> None:
+    """Compiled code is kept beside Flare's other caches, unless the environment says where."""
+    for variable, name in (("TORCHINDUCTOR_CACHE_DIR", "inductor"), ("TRITON_CACHE_DIR", "triton")):
+        os.environ.setdefault(variable, str(cache_directory() / name))
