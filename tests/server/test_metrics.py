@@ -232,10 +232,10 @@ def test_counting_a_token_takes_microseconds() -> None:
         def drew(self, choice: Choice, count: int) -> None: ...
 
     from flare.engine.messages import Sampling, Submit
-    from flare.frontend import TextOutput
+    from flare.frontend import PartedOutput, TextOutput
 
     submit = Submit(request_id="x", prompt=(1,), sampling=Sampling(temperature=1.0, seed=1), max_tokens=5)
-    choice = Choice(0, submit, TextOutput(TOKENIZER), "", True, Silent())
+    choice = Choice(0, submit, PartedOutput(TextOutput(TOKENIZER)), "", True, Silent())
     meter.drew(choice, 1)
     started = time.thread_time()
     for _ in range(10_000):

@@ -8,7 +8,17 @@ from __future__ import annotations
 
 import json
 
-from flare.contract import DefaultSampling, Frontend, TemplateKind
+from flare.contract import (
+    CallFormat,
+    CallSyntax,
+    DefaultSampling,
+    Frontend,
+    Mark,
+    OutputFormat,
+    ReasoningFormat,
+    TaggedArguments,
+    TemplateKind,
+)
 from flare.prepare import Checkpoint, CheckpointError
 from flare.recipes import FrontendFiles
 from flare_recipe_qwen.config import ModelConfig
@@ -37,9 +47,36 @@ class QwenFrontend:
                 special_tokens=dict(checkpoint.assets.special_tokens),
                 eos_token_ids=tuple(added[token] for token in _END_OF_TEXT),
                 default_sampling=sampling,
+                output=_output(added),
             ),
             assets={
                 "asset/tokenizer.json": tokenizer,
                 "asset/chat_template.jinja": template.encode(),
             },
         )
+
+
+def _output(added: dict[str, int]) -> OutputFormat:
+    """How the model writes, as its template describes it to the model; marks are tokens where the tokenizer
+    has them."""
+
+    def mark(text: str) -> Mark:
+        return Mark(text=text, token=added.get(text))
+
+    return OutputFormat(
+        reasoning=ReasoningFormat(start=mark("<think>"), end=mark("</think>")),
+        calls=CallFormat(
+            syntax=CallSyntax.TAGGED,
+            start=mark("<tool_call>"),
+            end=mark("</tool_call>"),
+            arguments=TaggedArguments(
+                name_start="<function=",
+                name_end=">",
+                argument_start="<parameter=",
+                key_end=">",
+                value_end="</parameter>",
+                body_end="</function>",
+                newlines=True,
+            ),
+        ),
+    )

@@ -44,10 +44,10 @@ class Detokenizer:
         return new
 
     def flush(self) -> str:
-        """What is still held back, at the end of the output."""
-        text = self._tokenizer.decode(self._window)
-        new = text[len(self._shown) :]
-        self._shown = text
+        """What is still held back, at the end of a text; another may begin."""
+        new = self._tokenizer.decode(self._window)[len(self._shown) :]
+        self._window.clear()
+        self._context, self._shown, self._stalled = 0, "", 0
         return new
 
     def _restart(self, drop: int) -> None:

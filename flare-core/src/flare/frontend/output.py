@@ -47,6 +47,16 @@ class TextOutput:
             return self._end(stopped=True)
         return self._show(self._detokenizer.feed(token), checked=self.tokens > self._min_tokens)
 
+    def pass_over(self) -> str:
+        """A token that has a meaning and no text: text before it that was held back, and stop strings begin
+        anew."""
+        assert not self.stopped, "a token after the end of the output"
+        self.tokens += 1
+        text = self._show(self._detokenizer.flush(), checked=self.tokens > self._min_tokens)
+        rest = "" if self.stopped else self._matcher.flush()
+        self.shown += len(rest)
+        return text + rest
+
     def finish(self) -> str:
         """Text still held back when the output ended at its length."""
         return "" if self.stopped else self._end(stopped=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,11 +50,16 @@ class Prompts:
                 raise CoreError("the core has no chat template", field="frontend.template_asset")
             self._template = ChatTemplate(assets.template, frontend.special_tokens)
 
-    def from_messages(self, messages: Sequence[Any], context: int | None = None) -> Prompt:
-        """The prompt for the assistant's next message. Raises RequestError, UnsupportedError, and
-        ContextLengthError for more than `context` tokens."""
+    def from_messages(
+        self,
+        messages: Sequence[Any],
+        context: int | None = None,
+        variables: Mapping[str, Any] | None = None,
+    ) -> Prompt:
+        """The prompt for the assistant's next message; `variables` are more of the template's. Raises
+        RequestError, UnsupportedError, and ContextLengthError for more than `context` tokens."""
         addresses: list[ImageAddress] = []
-        rendered = self._rendered(messages, addresses)
+        rendered = self._rendered(messages, addresses, variables=variables)
         try:
             tokens, endpoints = self.tokenizer.encode_marked(rendered.text, rendered.message_ends, context)
         except TooManyTokens as error:
@@ -85,7 +90,11 @@ class Prompts:
         return self._rendered(messages, None, generation_prompt).text
 
     def _rendered(
-        self, messages: Sequence[Any], addresses: list[ImageAddress] | None, generation_prompt: bool = True
+        self,
+        messages: Sequence[Any],
+        addresses: list[ImageAddress] | None,
+        generation_prompt: bool = True,
+        variables: Mapping[str, Any] | None = None,
     ) -> Rendered:
         """With `addresses`, where the model takes images: those of the images are appended."""
         if self._template is None:
@@ -93,7 +102,7 @@ class Prompts:
                 "this model has no chat template; use /v1/completions with a prompt", field="messages"
             )
         images = addresses if self._images is not None else None
-        return self._template.render(normalize_messages(messages, images), generation_prompt)
+        return self._template.render(normalize_messages(messages, images), generation_prompt, variables)
 
     def from_text(self, text: str, context: int | None = None, where: str = "prompt") -> Prompt:
         """The prompt `text`, after the beginning-of-sequence token where the model wants one. Raises

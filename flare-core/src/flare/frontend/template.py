@@ -44,19 +44,32 @@ class ChatTemplate:
             ) from None
         self._special_tokens = dict(special_tokens)
 
-    def render(self, messages: Sequence[Mapping[str, Any]], generation_prompt: bool = True) -> Rendered:
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        generation_prompt: bool = True,
+        variables: Mapping[str, Any] | None = None,
+    ) -> Rendered:
         """The text of `messages`, with the start of the assistant's next one unless told otherwise.
+        `variables` are more that the template may look at, such as `enable_thinking`.
 
-        Raises RequestError when the template refuses the messages or fails on them.
+        Raises RequestError when the template refuses the messages or fails on them, and for a variable that
+        has a meaning already.
         """
+        own: dict[str, Any] = {
+            **self._special_tokens,
+            "messages": messages,
+            "tools": None,
+            "documents": None,
+            "add_generation_prompt": generation_prompt,
+        }
+        for name in variables or ():
+            if name in own or not name.isidentifier() or name.startswith("_"):
+                raise RequestError(
+                    f"chat_template_kwargs: {name[:64]!r} cannot be given", field="chat_template_kwargs"
+                )
+        values = {**(variables or {}), **own}
         try:
-            values = {
-                **self._special_tokens,
-                "messages": messages,
-                "tools": None,
-                "documents": None,
-                "add_generation_prompt": generation_prompt,
-            }
             return Rendered(*render_marked(self._template, values))
         except Exception as error:  # a template is a program: it can raise anything, and the input is why
             raise RequestError(

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from flare.server.choices import Choice, ScoredToken
+from flare.server.choices import Choice, Delta, ScoredToken
 from flare.server.formats import Format
 from flare.server.logprobs import chat_logprobs
 from flare.server.wire import json_bytes
@@ -19,9 +19,13 @@ class ChatFormat(Format):
     object_name = "chat.completion"
     chunk_object_name = "chat.completion.chunk"
 
-    def choice(self, text: str, choice: Choice) -> dict[str, Any]:
-        """See `Format`."""
-        return {"message": {"role": "assistant", "content": text, "refusal": None}}
+    def choice(self, delta: Delta, choice: Choice) -> dict[str, Any]:
+        """See `Format`. Reasoning is where DeepSeek's API put it and other servers followed
+        (https://api-docs.deepseek.com/guides/reasoning_model)."""
+        message = {"role": "assistant", "content": delta.text, "refusal": None}
+        if delta.reasoning:
+            message["reasoning_content"] = delta.reasoning
+        return {"message": message}
 
     def opening(self, choice: Choice) -> bytes | None:
         """See `Format`."""
@@ -30,6 +34,10 @@ class ChatFormat(Format):
     def piece(self, text: str) -> bytes:
         """See `Format`."""
         return b'"delta":{"content":' + json_bytes(text) + b"}"
+
+    def reasoning(self, text: str) -> bytes:
+        """See `Format`."""
+        return b'"delta":{"reasoning_content":' + json_bytes(text) + b"}"
 
     def closing(self) -> bytes:
         """See `Format`."""

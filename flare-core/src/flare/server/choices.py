@@ -12,7 +12,7 @@ from flare.engine.interface import EngineClient, Generation
 from flare.engine.messages import Finished, TokenLogprobs, Tokens
 from flare.engine.messages import Submit as Submission
 from flare.errors import ExecutionError
-from flare.frontend import TextOutput
+from flare.frontend import PartedOutput, Parts
 
 FinishReason = Literal["stop", "length"]
 
@@ -37,11 +37,13 @@ class ScoredToken:
 
 @dataclass(slots=True)
 class Delta:
-    """What is new: text to show, scored tokens whose text is shown, and at the end the reason."""
+    """What is new: text to show, scored tokens whose text is shown, at the end the reason; and reasoning,
+    which comes before all text."""
 
     text: str
     scored: list[ScoredToken]
     finish_reason: FinishReason | None = None
+    reasoning: str = ""
 
 
 class Choice:
@@ -54,7 +56,7 @@ class Choice:
     `first_drawn` at the first moment."""
 
     def __init__(
-        self, index: int, submit: Submission, output: TextOutput, echo: str, first: bool, meter: ChoiceMeter
+        self, index: int, submit: Submission, output: PartedOutput, echo: str, first: bool, meter: ChoiceMeter
     ) -> None:
         self.index = index
         self.first = first
@@ -67,7 +69,8 @@ class Choice:
         self.drawn = self.first_drawn = 0
         self._meter = meter
         self._submit: Submission | None = submit if submit.max_tokens else None
-        self._output = output
+        self._parts = output
+        self._output = output.text
         self._generation: Generation | None = None
         self._unshown: list[ScoredToken] = []
 
@@ -105,37 +108,37 @@ class Choice:
             for start in range(0, len(event.tokens), _TOKENS_AT_ONCE):
                 if start:
                     await asyncio.sleep(0)
-                text = self._take(event, start)
+                parts = self._take(event, start)
                 scored = self._shown_tokens()
-                if text or scored:
-                    yield Delta(text, scored)
+                if parts.answer or parts.reasoning or scored:
+                    yield Delta(parts.answer, scored, reasoning=parts.reasoning)
                 if self._output.cut:
                     self._generation.cancel()
                     break
         raise ExecutionError("the engine ended a request without saying why")
 
-    def _take(self, event: Tokens, start: int) -> str:
-        text = ""
+    def _take(self, event: Tokens, start: int) -> Parts:
+        parts = Parts()
         output = self._output
         for position, token in enumerate(event.tokens[start : start + _TOKENS_AT_ONCE], start):
             if output.stopped:
                 break
             offset = output.decoded
-            text += output.feed(token)
+            parts.add(self._parts.feed(token))
             # A stop token has no text, so no place in the log-probabilities either.
             if event.logprobs and (output.cut or not output.stopped):
                 self._unshown.append(ScoredToken(token, offset, event.logprobs[position]))
-        return text
+        return parts
 
     def _finish(self, event: Finished) -> Delta:
         self.cached_tokens = event.cached_tokens
-        text = self._output.finish()
+        parts = self._parts.finish()
         if event.reason == "cancelled" and not self._output.stopped:
             raise ExecutionError("the engine cancelled the request")
         scored = self._shown_tokens() if self._output.cut else self._unshown
         stopped = self._output.stopped or event.reason == "stop"
         self.finish_reason = "stop" if stopped else "length"
-        return Delta(text, scored, self.finish_reason)
+        return Delta(parts.answer, scored, self.finish_reason, parts.reasoning)
 
     def _shown_tokens(self) -> list[ScoredToken]:
         """Take the tokens whose text has begun to be shown."""

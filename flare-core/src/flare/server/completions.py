@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from flare.server.choices import Choice, ScoredToken
+from flare.server.choices import Choice, Delta, ScoredToken
 from flare.server.formats import Format
 from flare.server.logprobs import completion_logprobs
 from flare.server.wire import json_bytes
@@ -19,9 +19,9 @@ class CompletionFormat(Format):
     object_name = "text_completion"
     chunk_object_name = "text_completion"
 
-    def choice(self, text: str, choice: Choice) -> dict[str, Any]:
+    def choice(self, delta: Delta, choice: Choice) -> dict[str, Any]:
         """See `Format`."""
-        return {"text": choice.echo + text}
+        return {"text": choice.echo + delta.text}
 
     def opening(self, choice: Choice) -> bytes | None:
         """See `Format`."""

@@ -35,8 +35,8 @@ class Format(ABC):
         self._tail = b',"usage":null}\n\n' if job.include_usage else b"}\n\n"
 
     @abstractmethod
-    def choice(self, text: str, choice: Choice) -> dict[str, Any]:
-        """The fields of a whole choice that hold its text."""
+    def choice(self, delta: Delta, choice: Choice) -> dict[str, Any]:
+        """The fields of a whole choice that hold its text, all of which is in `delta`."""
 
     @abstractmethod
     def opening(self, choice: Choice) -> bytes | None:
@@ -45,6 +45,10 @@ class Format(ABC):
     @abstractmethod
     def piece(self, text: str) -> bytes:
         """Fields of a chunk with text."""
+
+    def reasoning(self, text: str) -> bytes:
+        """Fields of a chunk with reasoning, which only chats have."""
+        raise AssertionError("a format without reasoning")
 
     @abstractmethod
     def closing(self) -> bytes:
@@ -60,7 +64,7 @@ class Format(ABC):
         choices = [
             {
                 "index": choice.index,
-                **self.choice(delta.text, choice),
+                **self.choice(delta, choice),
                 "logprobs": self.logprobs(delta.scored, choice) if wanted else None,
                 "finish_reason": delta.finish_reason,
             }
@@ -83,6 +87,8 @@ class Format(ABC):
             opening = self.opening(choice)
             if opening is not None:
                 data += self._chunk(choice, opening)
+        if delta.reasoning:
+            data += self._chunk(choice, self.reasoning(delta.reasoning))
         if delta.text or delta.scored:
             logprobs = b"null"
             if delta.scored:

@@ -6,10 +6,12 @@ import secrets
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
+from flare.contract import OutputFormat
 from flare.engine.messages import Image, Sampling, Submit
 from flare.errors import RequestError
 from flare.frontend import (
     FrontendAssets,
+    PartedOutput,
     Prompt,
     Prompts,
     SamplingPolicy,
@@ -20,6 +22,7 @@ from flare.frontend import (
     resolve_logit_bias,
 )
 from flare.frontend.images import ImageLimits, PlacedImage
+from flare.frontend.output_machine import opens_reasoning
 from flare.server.body import parse_body
 from flare.server.choices import Choice, ChoiceMeter
 from flare.server.errors import HTTPError
@@ -69,8 +72,10 @@ class JobFactory:
         if request.max_completion_tokens is not None:
             request.max_tokens = request.max_completion_tokens
         logprobs = (request.top_logprobs or 0) if request.logprobs else None
-        prompts = [self.prompts.from_messages(request.messages, context)]
-        return self._job("chatcmpl-", request, prompts, context, logprobs, ignored, echo=False)
+        prompt = self.prompts.from_messages(request.messages, context, request.chat_template_kwargs)
+        return self._job(
+            "chatcmpl-", request, [prompt], context, logprobs, ignored, form=self._frontend.output
+        )
 
     def completion(self, body: bytes | bytearray, context: int) -> Job:
         """A completion request. Raises RequestError, HTTPError."""
@@ -80,7 +85,7 @@ class JobFactory:
             raise UnsupportedError("echo with logprobs is not supported by this server", field="echo")
         prompts = self._completion_prompts(request.prompt, context)
         echo = bool(request.echo)
-        return self._job("cmpl-", request, prompts, context, request.logprobs, ignored, echo)
+        return self._job("cmpl-", request, prompts, context, request.logprobs, ignored, echo=echo)
 
     def check_model(self, name: str | None) -> None:
         """Raises HTTPError 404 unless `name` is the served model; absent means the served one."""
@@ -128,8 +133,11 @@ class JobFactory:
         context: int,
         logprobs: int | None,
         ignored: list[str],
-        echo: bool,
+        *,
+        echo: bool = False,
+        form: OutputFormat | None = None,
     ) -> Job:
+        """`form`: how parts of the output are told apart; None when all of it is text."""
         n = request.n or 1
         if len(prompts) * n > MOST_CHOICES:
             raise RequestError(
@@ -159,9 +167,9 @@ class JobFactory:
                     images=tuple(_submitted(placed) for placed in prompt.images),
                     rope_positions=prompt.rope_positions,
                 )
-                output = TextOutput(
-                    self.tokenizer, request.stop or (), stop_token_ids, request.min_tokens or 0
-                )
+                text = TextOutput(self.tokenizer, request.stop or (), stop_token_ids, request.min_tokens or 0)
+                opened = form is not None and opens_reasoning(prompt.text or "", form)
+                output = PartedOutput(text, form, opened)
                 choices.append(Choice(index, submit, output, shown, number == 0, self._meter))
         options = request.stream_options
         return Job(

@@ -146,6 +146,7 @@ class ChatRequest(GenerationRequest):
     """`POST /v1/chat/completions`. Messages: see `flare.frontend.normalize_messages`."""
 
     messages: Messages
+    chat_template_kwargs: dict[str, Any] | None = None
     max_completion_tokens: Count | None = None
     logprobs: bool | None = None
     top_logprobs: Alternatives | None = None

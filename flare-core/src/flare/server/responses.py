@@ -51,13 +51,15 @@ async def _events(group: Group, form: Format) -> AsyncIterator[bytes]:
 async def _collect(group: Group, job: Job) -> list[tuple[Choice, Delta]]:
     results = [(choice, Delta("", [])) for choice in job.choices]
     pieces: list[list[str]] = [[] for _ in job.choices]
+    reasoning: list[list[str]] = [[] for _ in job.choices]
     async for choice, delta in group.deltas():
         result = results[choice.index][1]
         pieces[choice.index].append(delta.text)
+        reasoning[choice.index].append(delta.reasoning)
         result.scored.extend(delta.scored)
         result.finish_reason = delta.finish_reason
-    for (_, result), texts in zip(results, pieces, strict=True):
-        result.text = "".join(texts)
+    for (_, result), texts, thoughts in zip(results, pieces, reasoning, strict=True):
+        result.text, result.reasoning = "".join(texts), "".join(thoughts)
     return results
 
 

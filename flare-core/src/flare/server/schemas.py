@@ -112,6 +112,7 @@ class AssistantMessage(_Shape):
     role: Literal["assistant"]
     content: str
     refusal: None
+    reasoning_content: str | None = None
 
 
 class ChatChoice(_Shape):
