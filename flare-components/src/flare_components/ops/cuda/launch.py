@@ -50,10 +50,12 @@ def _overlaps(device: torch.device) -> bool:
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
 
 
-def overlap(tensor: Tensor) -> dict[str, bool]:
-    """Launch options of a kernel that calls `await_inputs(OVERLAP)`: from compute capability 9.0 it may start
-    while the kernel before it runs (programmatic dependent launch)."""
-    enabled = _overlaps(tensor.device)
+def overlap(x: Tensor) -> dict[str, bool]:
+    """Launch options of a kernel that calls `await_inputs(OVERLAP)` and has rows x [N, ...]: one row's may
+    start while the kernel before it runs (programmatic dependent launch, compute capability 9.0 and higher).
+    More rows take kernels of few programs, which would crowd on the multiprocessors that are free first: on
+    an H200 products of 2 and 4 rows then take longer."""
+    enabled = x.shape[0] == 1 and _overlaps(x.device)
     return {"OVERLAP": enabled, "launch_pdl": enabled}
 
 

@@ -23,16 +23,7 @@ from flare_components.ops.cuda.projection import (
 )
 from flare_components.ops.cuda.tuning import Candidate
 
-ROW_TILES = (
-    (2, 1024, 4),
-    (4, 1024, 4),
-    (8, 1024, 4),
-    (4, 512, 2),
-    (4, 2048, 4),
-    (2, 2048, 8),
-    (2, 4096, 4),
-    (4, 4096, 8),
-)
+ROW_TILES = ((2, 1024, 4), (4, 1024, 4), (8, 1024, 4), (4, 2048, 4), (2, 2048, 8))
 """OUT, IN and warps of `multiply_row`: IN is 256 for each warp or a multiple, so that a thread finds its
 inputs where its weights are."""
 ROWS_TILES = ((16, 64, 4, 4), (16, 128, 4, 3), (16, 64, 2, 5), (16, 128, 2, 4))
