@@ -7,7 +7,7 @@ from pathlib import Path
 from flare.prepare import Checkpoint, SafetensorsCheckpoint, TensorMap
 from flare.recipes import LocalCheckpoint
 from flare_recipe_qwen.config import ModelConfig, read_config
-from flare_recipe_qwen.tables import check_constants, ngram_tables
+from flare_recipe_qwen.tables import check_tables, ngram_tables
 from flare_recipe_qwen.tensors import tensor_map
 
 
@@ -21,7 +21,7 @@ class QwenLoader:
     def config(self, checkpoint: Checkpoint) -> ModelConfig:
         """The configuration; raises CheckpointError naming a field or tensor that is not as it must be."""
         config = read_config(checkpoint)
-        check_constants(ngram_tables(config), checkpoint)
+        check_tables(ngram_tables(config), checkpoint)
         return config
 
     def tensor_map(self, config: ModelConfig) -> TensorMap:

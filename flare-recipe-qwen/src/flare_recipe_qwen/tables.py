@@ -121,9 +121,16 @@ def _format(config: ModelConfig, shards: tuple[str, ...]) -> tuple[bool, DType]:
     )
 
 
-def check_constants(tables: tuple[NgramTable, ...], checkpoint: Checkpoint) -> None:
-    """Raise CheckpointError where the checkpoint repeats constants of the hash, and not those computed."""
+def check_tables(tables: tuple[NgramTable, ...], checkpoint: Checkpoint) -> None:
+    """Raise CheckpointError where the checkpoint repeats constants of the hash, and not those computed, or
+    where shards have global scales of their own: what a row means must not depend on where it was."""
     for table in tables:
         for name, values in table.stored_constants.items():
             if name in checkpoint.tensors and checkpoint.load(name).tolist() != values:
                 raise CheckpointError(f"{name} is not what follows from config.json", field=name)
+        scales = {name: float(checkpoint.load(name)) for name in table.global_scales}
+        for name, scale in scales.items():
+            if scale != scales[table.global_scales[0]]:
+                raise CheckpointError(
+                    f"{name} is not the global scale of the first shard; a table has one", field=name
+                )

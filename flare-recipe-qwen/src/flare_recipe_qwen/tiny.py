@@ -146,6 +146,8 @@ def _shards(name: str, weight: Tensor) -> dict[str, Tensor]:
         return {name: weight}
     module = name.removesuffix(".weight")
     parts = weight.chunk(TEXT["split_ngram_parts"])
+    for part in parts:
+        part[0, 0] = weight.abs().max()  # of one range, so that a number format scales them alike
     return {f"{module}.shard_{index}.weight": part.contiguous() for index, part in enumerate(parts)}
 
 
