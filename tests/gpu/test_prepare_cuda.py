@@ -76,8 +76,9 @@ def test_a_process_without_torch_draws_the_same(driven: dict[str, Any], served: 
     assert served["driven"] == driven["cuda"]
 
 
-def test_programs_write_pages_and_rows_by_operators_alone(prepared: Path) -> None:
-    with CoreReader(prepared / "cuda.core") as reader:
+@pytest.mark.parametrize("form", ["cuda", "traced", "compiled"])
+def test_programs_write_pages_and_rows_by_operators_alone(prepared: Path, form: str) -> None:
+    with CoreReader(prepared / f"{form}.core") as reader:
         contract = read_contract(reader)
         specs = {p.name: decode(reader.load(p.payloads[0].tensor), p.name) for p in contract.programs}
     large = {b.name for b in contract.buffers if b.region in (Region.PAGES, Region.ROWS)}
@@ -87,7 +88,7 @@ def test_programs_write_pages_and_rows_by_operators_alone(prepared: Path) -> Non
             assert not any({n.source.address.buffer, n.destination.address.buffer} & large for n in copies)
 
 
-@pytest.mark.parametrize("other", ["cpu", "traced"])
+@pytest.mark.parametrize("other", ["cpu", "traced", "compiled"])
 def test_results_are_near_those_of(driven: dict[str, Any], other: str) -> None:
     compared = 0
     for step, draws in driven["cuda"].items():

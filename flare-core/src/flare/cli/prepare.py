@@ -26,6 +26,14 @@ class Target(StrEnum):
     CUDA = "cuda"
 
 
+class Forward(StrEnum):
+    """What is captured for a GPU."""
+
+    MODULES = "modules"
+    TRACED = "traced"
+    COMPILED = "compiled"
+
+
 @app.command()
 @reports_errors
 def prepare(
@@ -62,12 +70,9 @@ def prepare(
         ),
     ] = None,
     page_tokens: Annotated[int, typer.Option(help="Tokens of one cache page.")] = 64,
-    no_compile: Annotated[
-        bool,
-        typer.Option(
-            "--no-compile", help="Diagnosis, GPU only: capture programs as traced, without the compiler."
-        ),
-    ] = False,
+    forward: Annotated[
+        Forward, typer.Option(help="GPU only: what of programs is captured. See docs/gpu.md.")
+    ] = Forward.MODULES,
     eager: Annotated[
         bool,
         typer.Option(
@@ -76,11 +81,11 @@ def prepare(
         ),
     ] = False,
 ) -> None:
-    """Prepare a model into a runtime core: load, plan, trace, compile, measure, export."""
+    """Prepare a model into a runtime core: load, plan, trace, measure, export."""
     import time
 
     from flare.contract import DType
-    from flare.prepare.diagnostics import Diagnostics
+    from flare.prepare.diagnostics import Diagnostics, Form
     from flare.prepare.plan import CapacityRequest, format_bytes, parse_bytes
     from flare.prepare.targets import check_target
     from flare.recipes import discover
@@ -94,7 +99,7 @@ def prepare(
         memory=None if memory is None else parse_bytes(memory),
         page_tokens=page_tokens,
     )
-    diagnostics = Diagnostics(compile=not no_compile, eager=eager)
+    diagnostics = Diagnostics(form=Form(forward.value), eager=eager)
     check_target(device.value, discover().choose(name).distribution, diagnostics)
     destination = output or Path(f"{name}.core.safetensors")
     _check_writable(destination)

@@ -74,8 +74,7 @@ class CaptureRig:
                 torch.cuda.synchronize()
                 bar.advance(1)
         torch._C._cuda_clearCublasWorkspaces()
-        torch.cuda.empty_cache()
-        if report is not None:
+        if report is not None and report.choices:
             _show(report, progress)
         return report
 
@@ -90,6 +89,9 @@ class CaptureRig:
 
     def _call(self, program: CudaProgram) -> Callable[[], object]:
         forward = program.forward
+        if forward is None:
+            module: Callable[[], object] = program.definition.module
+            return module
         tensors = [self.tensors.view(view) for view in forward.views]
         return lambda: forward.module(*tensors)
 
@@ -104,8 +106,7 @@ class CaptureRig:
     def _graphs(self, programs: tuple[CudaProgram, ...], progress: Progress) -> dict[str, GraphSpec]:
         with progress.phase("Capture programs", total_steps=len(programs)) as bar:
             captured = {}
-            # The largest first: the others find memory that it has left.
-            for program in sorted(programs, key=_rows, reverse=True):
+            for program in programs:
                 name = program.definition.name
                 captured[name] = capture(self._call(program), self.temporaries, self._stream)
                 bar.advance(1)

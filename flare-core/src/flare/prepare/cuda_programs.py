@@ -1,4 +1,4 @@
-"""Programs as calls that can be captured: traced, rewritten for a GPU's kernels, compiled.
+"""Programs as calls that can be captured: as written, or traced, rewritten for a GPU's kernels, compiled.
 
 All of it needs descriptions of tensors only. It happens before the arena has memory, and what the compiler
 holds is given back before.
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from flare.prepare.definition import ProgramDefinition, ProgramSet
+from flare.prepare.diagnostics import Form
 from flare.prepare.forward import Forward, build_forward
 from flare.prepare.inductor import ForwardCompiler
 from flare.prepare.kernel_library import KernelLibrary
@@ -22,21 +23,20 @@ from flare.prepare.source_cache import cache_directory
 
 @dataclass(frozen=True)
 class CudaProgram:
-    """A program and the graph that is captured for it."""
+    """A program, and the graph that is captured for it; None where its modules are."""
 
     definition: ProgramDefinition
-    forward: Forward
+    forward: Forward | None
 
 
 def build_programs(
-    programs: ProgramSet, kernels: KernelLibrary, device: torch.device, progress: Progress, *, compiled: bool
+    programs: ProgramSet, kernels: KernelLibrary, device: torch.device, progress: Progress, form: Form
 ) -> tuple[CudaProgram, ...]:
-    """Trace every program and make it callable, by the compiler or, without `compiled`, as it was traced.
-
-    Raises TraceError.
-    """
+    """Every program in a form. Raises TraceError."""
+    if form is Form.MODULES:
+        return tuple(CudaProgram(definition, None) for definition in programs.programs)
     passes = () if kernels.fuse is None else (kernels.fuse,)
-    compiler = ForwardCompiler(device, library=kernels.version) if compiled else None
+    compiler = ForwardCompiler(device, library=kernels.version) if form is Form.COMPILED else None
     built = []
     with progress.phase("Trace programs", total_steps=len(programs.programs)) as bar:
         for definition in programs.programs:
@@ -44,18 +44,18 @@ def build_programs(
                 forward = build_forward(definition, device, passes)
             else:
                 forward = compiler.trace(definition, passes)
-            built.append(CudaProgram(definition, forward))
+            built.append((definition, forward))
             bar.advance(1)
     if compiler is not None:
         _place_caches()
         with progress.phase("Compile programs", total_steps=len(built)) as bar:
-            for program in built:
-                compiler.compile(program.forward)
+            for _, forward in built:
+                compiler.compile(forward)
                 bar.advance(1)
         progress.note(f"  {compiler.regions} regions between operators, {compiler.distinct} of them distinct")
         compiler.close()
         gc.collect()
-    return tuple(built)
+    return tuple(CudaProgram(definition, forward) for definition, forward in built)
 
 
 def _place_caches() -> None:

@@ -1,4 +1,4 @@
-"""A GPU as a target: programs are traced and compiled, run once to make their kernels, captured into graphs.
+"""A GPU as a target: programs run once to make their kernels, then are captured into graphs.
 
 Weights are not read here: what a program does depends on no contents. The arena is gone when the export is
 made, so that the same process can load the core at the same addresses.
@@ -25,7 +25,7 @@ from flare.device.cuda.torch_pool import buffer_tensor
 from flare.device.sizing import BLOCK_REGIONS
 from flare.prepare.cuda_capture import CaptureRig
 from flare.prepare.cuda_programs import build_programs
-from flare.prepare.cuda_tensors import ArenaTensors
+from flare.prepare.cuda_tensors import ArenaTensors, materialised
 from flare.prepare.definition import ProgramSet
 from flare.prepare.diagnostics import Diagnostics
 from flare.prepare.eager import compare_programs
@@ -63,13 +63,13 @@ class CudaTarget:
         self.device = self._context.architecture
 
     def versions(self) -> dict[str, str]:
-        """The driver's and the toolkit's CUDA, Triton's version, and what compiled the programs."""
+        """The driver's and the toolkit's CUDA, Triton's version, and the form of the captured programs."""
         driver = self._context.driver_version
         return {
             "cuda-driver": f"{driver // 1000}.{driver % 1000 // 10}",
             "cuda-toolkit": str(torch.version.cuda),
             "triton": importlib.metadata.version("triton"),
-            "compiler": "inductor" if self._diagnostics.compile else "none",
+            "forward": self._diagnostics.form.value,
         }
 
     def export(self, programs: ProgramSet, progress: Progress) -> ExportedPrograms:
@@ -81,13 +81,15 @@ class CudaTarget:
         free, total = self._context.memory
         kernels = load_kernels(programs.operator_library)
         device = torch.device("cuda", torch.cuda.current_device())
-        built = build_programs(programs, kernels, device, progress, compiled=self._diagnostics.compile)
+        built = build_programs(programs, kernels, device, progress, self._diagnostics.form)
+        captured = tuple(program.definition for program in built if program.forward is None)
         arena = Arena(self._driver, plan_layout())
         try:
             rig = CaptureRig(self._driver, self._context, arena, self._images)
             rig.place(programs.buffers)
-            report = rig.tune(built, kernels.tuning(cache_directory() / "tuning"), progress)
-            graphs = rig.capture(built, progress)
+            with materialised(captured, rig.tensors):
+                report = rig.tune(built, kernels.tuning(cache_directory() / "tuning"), progress)
+                graphs = rig.capture(built, progress)
             return _exported(programs, graphs, rig, report, in_use=total - free)
         finally:
             torch.cuda.synchronize()

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 import torch
+from torch import nn
 
 from flare.contract import BufferView, ValueSource
 from flare.contract.buffers import dense_strides
@@ -44,8 +45,14 @@ class ArenaTensors:
 
 
 @contextmanager
-def materialised(programs: Iterable[ProgramDefinition], tensors: ViewTensors) -> Iterator[None]:
-    """Give every registered tensor of the programs' modules its memory, and the old ones back at the end."""
+def materialised(
+    programs: Iterable[ProgramDefinition], tensors: ViewTensors, *, parameters: bool = True
+) -> Iterator[None]:
+    """Give every registered tensor of the programs' modules its memory, and the old ones back at the end.
+
+    A parameter is a tensor of its own over that memory; without `parameters` it is the tensor itself, which
+    tracing knows.
+    """
     replaced: list[tuple[dict[str, torch.Tensor | None], str, torch.Tensor | None]] = []
     seen: set[tuple[int, str]] = set()
     try:
@@ -56,11 +63,13 @@ def materialised(programs: Iterable[ProgramDefinition], tensors: ViewTensors) ->
                 if (id(module), leaf) in seen:
                     continue
                 seen.add((id(module), leaf))
+                tensor = tensors.view(view)
                 registered: dict[str, torch.Tensor | None] = module._buffers
                 if leaf in module._parameters:
                     registered = module._parameters
+                    tensor = nn.Parameter(tensor, requires_grad=False) if parameters else tensor
                 replaced.append((registered, leaf, registered[leaf]))
-                registered[leaf] = tensors.view(view)
+                registered[leaf] = tensor
         yield
     finally:
         for registered, leaf, before in replaced:

@@ -1,14 +1,24 @@
-"""Ways to prepare for a GPU that leave something out, to find what a fault depends on. No way to serve."""
+"""What is captured for a GPU, and how it is looked at."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Form(StrEnum):
+    """What of a program is captured: its modules as they are written, the graph that is traced of them with
+    operators fused, or that graph with Inductor's kernels for what lies between operators."""
+
+    MODULES = "modules"
+    TRACED = "traced"
+    COMPILED = "compiled"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnostics:
-    """`compile`: Inductor fuses what lies between operators. `eager`: every program also runs from Python,
-    as its modules are written, and what it draws is compared with what its captured graph draws."""
+    """`form` of the programs that are captured. `eager`: every program also runs from Python, as its modules
+    are written, and what it draws is compared with what its captured graph draws."""
 
-    compile: bool = True
+    form: Form = Form.MODULES
     eager: bool = False

@@ -120,7 +120,7 @@ def compare_programs(
             raise DeviceError(
                 f"program {program.name}: what it draws from Python and as captured differs by "
                 f"{found.largest:.3g} nats, more than rounding explains ({bound:.3g}); prepare with "
-                "--no-compile to see whether compilation does it",
+                "another --forward to see which step does it",
                 field=program.name,
             )
         yield Agreement(program.name, found, bound)

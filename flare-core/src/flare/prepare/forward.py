@@ -53,7 +53,8 @@ def build_forward(
     fake = FakeTensorMode()
 
     def run(*tensors: Tensor) -> None:
-        with materialised((definition,), _Given(dict(zip(views, tensors, strict=True)))):
+        given = _Given(dict(zip(views, tensors, strict=True)))
+        with materialised((definition,), given, parameters=False):
             definition.module()
 
     try:

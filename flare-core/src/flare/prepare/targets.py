@@ -21,7 +21,7 @@ def check_target(kind: str, distribution: str, diagnostics: Diagnostics | None =
     if kind != "cuda":
         if diagnostics not in (None, Diagnostics()):
             raise DeviceError(
-                f"--no-compile and --eager are for --device cuda: for {kind} nothing is compiled or captured",
+                f"--forward and --eager are for --device cuda: for {kind} nothing is captured",
                 field="device",
             )
         return
