@@ -24,16 +24,16 @@ from flare_components.ops.cuda.projection import (
 from flare_components.ops.cuda.tuning import Candidate
 
 ROW_TILES = ((2, 1024, 4), (4, 1024, 4), (8, 1024, 4), (4, 2048, 4), (2, 2048, 8))
-"""OUT, IN and warps of `multiply_row`: IN is 256 for each warp or a multiple, so that a thread finds its
+"""OUT, IN and warps of `project_row`: IN is 256 for each warp or a multiple, so that a thread finds its
 inputs where its weights are."""
 ROWS_TILES = ((16, 64, 4, 4), (16, 128, 4, 3), (16, 64, 2, 5), (16, 128, 2, 4))
-"""OUT, IN, warps and stages of `multiply_rows`."""
+"""OUT, IN, warps and stages of `project_rows`."""
 ROWS = 8
 """Rows of a tensor core's tile."""
 
 
 @triton.jit
-def multiply_row(
+def project_row(
     x,
     gain,
     weight,
@@ -101,7 +101,7 @@ def multiply_row(
 
 
 @triton.jit
-def multiply_rows(
+def project_rows(
     x,
     gain,
     weight,
@@ -241,7 +241,7 @@ def _row(
     bias: Tensor | None,
 ) -> Tensor:
     return _launch(
-        multiply_row,
+        project_row,
         form,
         (x, gain, weight, residual, bias),
         OUT=out,
@@ -271,7 +271,7 @@ def _rows(
         assert form.eps is not None
         x, gain = rms_norm(x, gain, form.eps), None
     return _launch(
-        multiply_rows,
+        project_rows,
         form,
         (x, gain, weight, residual, bias),
         OUT=out,
