@@ -17,7 +17,7 @@ from flare.corefile import CoreReader, read_contract
 from flare.device.cuda.driver import CudaDriver
 from flare.device.cuda.graph_spec import CopyNode, decode
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(900)]
 HERE = Path(__file__).parent
 
 # Nats between two implementations of a two-layer model in BF16.
@@ -53,7 +53,7 @@ def _run(script: str, argument: str, path: str | None = None) -> str:
     """The last line that a script of this directory prints, in a process of its own."""
     environment = os.environ if path is None else os.environ | {"PYTHONPATH": path}
     command = [sys.executable, str(HERE / script), argument]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=200, env=environment)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=800, env=environment)
     assert result.returncode == 0, result.stdout + result.stderr
     return (result.stdout.splitlines() or [""])[-1]
 
