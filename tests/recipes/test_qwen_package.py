@@ -44,7 +44,8 @@ def test_inspect_lists_what_is_retained_and_replaced(flare_core: TinyCores) -> N
     with CoreReader(core) as reader:
         provenance = read_contract(reader).provenance
     assert "torch.nn.modules.sparse.Embedding" in provenance.retained_modules
-    assert len(provenance.replaced_modules) == 8
+    assert any(name.endswith("Qwen4ExpVisionBlock") for name in provenance.retained_modules)
+    assert len(provenance.replaced_modules) == 11
     for name in (*provenance.retained_modules, *provenance.replaced_modules):
         assert name in said
 

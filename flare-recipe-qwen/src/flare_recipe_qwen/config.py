@@ -14,6 +14,7 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import Qwen4ExpTextConfig
 
 from flare.prepare import Checkpoint, CheckpointError, TensorInfo, WeightFormats, read_weight_formats
+from flare_recipe_qwen.image_config import ImageConfig, read_image_config
 
 WHOLE_TYPES = ("qwen4_exp", "qwen3_8_flash_next")
 TEXT_TYPES = ("qwen4_exp_text", "qwen3_8_flash_next_text")
@@ -75,13 +76,15 @@ _SERVED_ROPE: Mapping[str, tuple[Any, ...]] = {
 @dataclass(frozen=True)
 class ModelConfig:
     """The text model's configuration and how the checkpoint stores it: `prefix` begins the names of its
-    tensors, `table_dtype` names the number format of n-gram tables where the configuration has one."""
+    tensors, `table_dtype` names the number format of n-gram tables where the configuration has one, `images`
+    is there where the model takes images."""
 
     text: Qwen4ExpTextConfig
     prefix: str
     formats: WeightFormats
     tensors: Mapping[str, TensorInfo]
     table_dtype: str | None = None
+    images: ImageConfig | None = None
 
     @property
     def boundary(self) -> int:
@@ -111,9 +114,9 @@ def read_config(checkpoint: Checkpoint) -> ModelConfig:
         if fields.get("model_type", TEXT_TYPES[0]) not in TEXT_TYPES:
             raise CheckpointError(f"text model {fields['model_type']!r} is not read", field="model_type")
         fields = {"tie_word_embeddings": stored.get("tie_word_embeddings", False), **fields}
-        prefix = "model.language_model"
+        prefix, images = "model.language_model", read_image_config(stored)
     elif kind in TEXT_TYPES:
-        fields, prefix = stored, "model"
+        fields, prefix, images = stored, "model", None
     else:
         known = ", ".join((*WHOLE_TYPES, *TEXT_TYPES))
         raise CheckpointError(f"model_type {kind!r} is none of {known}", field="model_type")
@@ -129,6 +132,7 @@ def read_config(checkpoint: Checkpoint) -> ModelConfig:
         formats=read_weight_formats(checkpoint),
         tensors=checkpoint.tensors,
         table_dtype=fields.get("ple_embedding_dtype"),
+        images=images,
     )
 
 

@@ -8,28 +8,36 @@ from torch import Tensor, nn
 from transformers import Qwen4ExpForCausalLM
 
 from flare.contract import TableResource
-from flare_components.modules import Injection, NgramInjection
+from flare_components.modules import ImageEncoder, Injection, NgramInjection
 from flare_components.serving import Batch, ModelState
 
 
 class ServedQwen(nn.Module):
-    """`Forward` around the canonical tree. `tables` are those whose rows its batches must have.
+    """`Forward` around the canonical tree, and the `image_encoder` that it may have. `tables` are those whose
+    rows its batches must have.
 
     The streams of a row stay in one tensor that every layer's injection changes in place; an output waits
     until the next norm of the streams, which takes it in the same operator.
     """
 
-    def __init__(self, canonical: Qwen4ExpForCausalLM, tables: Sequence[TableResource]) -> None:
+    def __init__(
+        self,
+        canonical: Qwen4ExpForCausalLM,
+        tables: Sequence[TableResource],
+        image_encoder: ImageEncoder | None = None,
+    ) -> None:
         super().__init__()
         self.model = canonical.model
         self.lm_head = canonical.lm_head
         self.streams: int = canonical.config.hc_count
         self.tables = tuple(tables)
+        self.image_encoder = image_encoder
 
     def hidden(self, batch: Batch, state: ModelState) -> Tensor:
         """Rows [N, H] for the head: the mixed streams, which no final norm follows."""
-        residual = self.model.embed_tokens(batch.ids.clamp(min=0)).repeat(1, self.streams)
-        turns = self.model.rotary_emb(batch.positions.expand(3, -1), batch, state)
+        embedded = batch.with_features(self.model.embed_tokens(batch.ids.clamp(min=0)))
+        residual = embedded.repeat(1, self.streams)
+        turns = self.model.rotary_emb(batch.axial_positions(), batch, state)
         pending: Injection | None = None
         for layer in self.model.layers:
             if layer.ple is not None:

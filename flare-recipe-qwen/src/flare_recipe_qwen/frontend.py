@@ -22,6 +22,7 @@ from flare.contract import (
 from flare.prepare import Checkpoint, CheckpointError
 from flare.recipes import FrontendFiles
 from flare_recipe_qwen.config import ModelConfig
+from flare_recipe_qwen.image_config import image_profile
 
 _END_OF_TEXT = ("<|im_end|>", "<|endoftext|>")
 
@@ -30,7 +31,8 @@ class QwenFrontend:
     """The frontend part of the recipe."""
 
     def assets(self, checkpoint: Checkpoint, config: ModelConfig, sampling: DefaultSampling) -> FrontendFiles:
-        """Tokenizer and template bytes of the checkpoint. Raises CheckpointError when one is missing."""
+        """Tokenizer and template bytes, and what images are made into. Raises CheckpointError when one is
+        missing."""
         tokenizer, template = checkpoint.assets.tokenizer, checkpoint.assets.chat_template
         if tokenizer is None or template is None:
             raise CheckpointError("the checkpoint has no tokenizer or no chat template", field="assets")
@@ -45,6 +47,9 @@ class QwenFrontend:
                 template_kind=TemplateKind.JINJA,
                 template_asset="asset/chat_template.jinja",
                 special_tokens=dict(checkpoint.assets.special_tokens),
+                images=None
+                if config.images is None
+                else image_profile(config.images, checkpoint.assets.image_processor),
                 eos_token_ids=tuple(added[token] for token in _END_OF_TEXT),
                 default_sampling=sampling,
                 output=_output(added),

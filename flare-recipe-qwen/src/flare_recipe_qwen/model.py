@@ -34,13 +34,14 @@ from flare_recipe_qwen.config import ModelConfig
 from flare_recipe_qwen.decoder import NgramLayer, ServedQwen
 from flare_recipe_qwen.tables import NgramTable, ngram_tables
 from flare_recipe_qwen.tensors import experts_name, linear_sources
+from flare_recipe_qwen.vision import REPLACED, RETAINED, image_encoder
 
 
 class QwenReplacements:
     """The replacements part of the recipe."""
 
     def build(self, config: ModelConfig, dtype: DType) -> BuiltModel:
-        """The text model for serving, without weights."""
+        """The model for serving, without weights."""
         tables = ngram_tables(config)
         text = config.text
         with torch.device("meta"):
@@ -62,14 +63,21 @@ class QwenReplacements:
             layer.mlp_hyper_connection = parts.hyper_connection()
             if index in by_layer:
                 layer.ple = parts.ngrams(*by_layer[index])
-        served = ServedQwen(canonical, [table.resource for table in tables])
+        constants = {"model.rotary_emb.frequencies": rotary.inv_freq}
+        retained: tuple[type[nn.Module], ...] = (nn.Embedding,)
+        replaced, encoder = _REPLACED, None
+        if config.images is not None:
+            encoder, frequencies = image_encoder(config.images, parts.dtype)
+            constants["image_encoder.frequencies"] = frequencies
+            retained, replaced = retained + RETAINED, {**replaced, **REPLACED}
+        served = ServedQwen(canonical, [table.resource for table in tables], encoder)
         keep_formats(served, config.formats, linear_sources(config))
         return BuiltModel(
             module=served,
             context=text.max_position_embeddings,
-            constants={"model.rotary_emb.frequencies": rotary.inv_freq},
-            retained=(nn.Embedding,),
-            replaced=_REPLACED,
+            constants=constants,
+            retained=retained,
+            replaced=replaced,
         )
 
 

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from torch import Tensor
-from transformers import Qwen4ExpForCausalLM
+from torch import Tensor, nn
+from transformers import Qwen4ExpConfig, Qwen4ExpForCausalLM, Qwen4ExpForConditionalGeneration
 
 from flare.contract import DType
 from flare.prepare import Checkpoint, CheckpointError, serving_dtype
-from flare_recipe_qwen.config import read_config
+from flare_recipe_qwen.config import ModelConfig, read_config
 from flare_recipe_qwen.tensors import LEFT_OUT
 from flare_recipe_qwen.tiny import write_tiny
 
@@ -23,8 +23,9 @@ _EXPERT = re.compile(r"(.*\.experts)\.(\d+)\.(gate_proj|up_proj|down_proj)\.weig
 class QwenOracle:
     """The oracle part of the recipe."""
 
-    def reference(self, checkpoint: Checkpoint, dtype: DType) -> Qwen4ExpForCausalLM:
-        """Transformers' text model with this checkpoint's weights, which must be plain ones."""
+    def reference(self, checkpoint: Checkpoint, dtype: DType) -> nn.Module:
+        """Transformers' model with this checkpoint's weights, which must be plain ones: that of texts, or
+        that of texts with images."""
         if "quantization_config" in checkpoint.config:
             raise CheckpointError(
                 "Transformers' model takes plain weights; decode the checkpoint first, with "
@@ -32,12 +33,12 @@ class QwenOracle:
                 field="quantization_config",
             )
         config = read_config(checkpoint)
-        config.text._attn_implementation = config.text._experts_implementation = "eager"
-        model = Qwen4ExpForCausalLM(config.text).eval()
+        model = _model(config).eval()
+        prefix = "model" if config.images is None else config.prefix
         for parameter in model.parameters():
             parameter.data = parameter.data.to(serving_dtype(dtype))
         stored = {
-            name.replace(config.prefix, "model", 1): checkpoint.load(name)
+            name.replace(config.prefix, prefix, 1): checkpoint.load(name)
             for name in checkpoint.tensors
             if not name.startswith(tuple(LEFT_OUT))
         }
@@ -51,6 +52,20 @@ class QwenOracle:
     def prompt(self) -> str:
         """A question whose answer is short."""
         return "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n<think>\n"
+
+
+def _model(config: ModelConfig) -> nn.Module:
+    config.text._attn_implementation = config.text._experts_implementation = "eager"
+    if config.images is None:
+        return Qwen4ExpForCausalLM(config.text)
+    config.images.encoder._attn_implementation = "eager"
+    return Qwen4ExpForConditionalGeneration(
+        Qwen4ExpConfig(
+            text_config=config.text,
+            vision_config=config.images.encoder,
+            image_token_id=config.images.placeholder,
+        )
+    )
 
 
 def _joined(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:

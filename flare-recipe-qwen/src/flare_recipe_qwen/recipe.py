@@ -19,7 +19,7 @@ from flare_recipe_qwen.schemes import QwenSchemes
 
 
 class TextPrograms:
-    """The programs of the text model. The host delivers rows of n-gram tables."""
+    """The programs of the model. The host delivers rows of n-gram tables."""
 
     def compose(
         self, plan: ServingPlan, model: nn.Module, layout: BufferLayout, weights: dict[str, BufferView]

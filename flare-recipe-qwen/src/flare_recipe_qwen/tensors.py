@@ -6,16 +6,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from flare.prepare import TensorMap, TensorRule, expert_rules, linear_rules
+from flare.prepare import FlattenRows, TensorMap, TensorRule, expert_rules, linear_rules
 from flare_recipe_qwen.config import ModelConfig
+from flare_recipe_qwen.image_config import ImageConfig
 from flare_recipe_qwen.tables import NgramTable, ngram_tables
 
 if TYPE_CHECKING:
     import torch
 
+VISUAL = "model.visual"
+"""What the checkpoint calls the image encoder."""
+
 LEFT_OUT = {
     "mtp.": "multi-token prediction is not prepared",
-    "model.visual.": "images are not prepared: this is the text model",
 }
 """Beginnings of the names of tensors that are left out, and why."""
 
@@ -78,6 +81,9 @@ def linear_sources(config: ModelConfig) -> dict[str, tuple[str, ...]]:
         for target, parts in stacks.items():
             stored = tuple(f"{config.prefix}.layers.{layer}.{part}" for part in parts)
             sources[f"model.layers.{layer}.{target}"] = stored
+    if config.images is not None:
+        for target in _encoder_layers(config.images):
+            sources[f"image_encoder.{target}"] = (f"{VISUAL}.{target}",)
     for target, parts in _HYPER.items():
         # Nothing is injected behind the last layer.
         stored = (f"{config.prefix}.hyper_connection_mixer.{parts[0]}",)
@@ -94,13 +100,17 @@ def tensor_map(config: ModelConfig) -> TensorMap:
     """The complete map. Raises CheckpointError for formats that are not served."""
     rules: dict[str, TensorRule] = {}
     for target, modules in linear_sources(config).items():
-        bias = config.text.attention_bias and target.endswith(_BIASED)
+        bias = target.startswith("image_encoder.") or (
+            config.text.attention_bias and target.endswith(_BIASED)
+        )
         rules |= linear_rules(config.formats, target, modules, bias=bias)
     for layer in range(config.text.num_hidden_layers):
         experts = experts_name(config, layer)
         target = f"model.layers.{layer}.mlp.experts"
         rules |= expert_rules(config.formats, target, experts, config.text.num_experts)
     rules |= {target: TensorRule((source,)) for target, source in _plain(config)}
+    if config.images is not None:
+        rules |= _encoder_rules(config.images)
     tables = ngram_tables(config)
     for table in tables:
         if table.packed:
@@ -119,6 +129,29 @@ def _plain(config: ModelConfig) -> Iterator[tuple[str, str]]:
             names[f"{connection}.norm_weight"] = f"{connection}.hc_norm.weight"
         for target, source in names.items():
             yield f"model.layers.{layer}.{target}", f"{config.prefix}.layers.{layer}.{source}"
+
+
+def _encoder_layers(images: ImageConfig) -> Iterator[str]:
+    """Linear layers of the encoder, by the names that they keep."""
+    for block in range(images.encoder.depth):
+        for layer in ("attn.qkv", "attn.proj", "mlp.linear_fc1", "mlp.linear_fc2"):
+            yield f"blocks.{block}.{layer}"
+    yield from ("merger.linear_fc1", "merger.linear_fc2")
+
+
+def _encoder_rules(images: ImageConfig) -> dict[str, TensorRule]:
+    """Of what else the encoder has."""
+    norms = [f"blocks.{block}.{norm}" for block in range(images.encoder.depth) for norm in ("norm1", "norm2")]
+    rules = {
+        f"image_encoder.{norm}.{part}": TensorRule((f"{VISUAL}.{norm}.{part}",))
+        for norm in (*norms, "merger.norm")
+        for part in ("weight", "bias")
+    }
+    stored = f"{VISUAL}.patch_embed.proj"
+    rules["image_encoder.patch_proj.weight"] = TensorRule((f"{stored}.weight",), FlattenRows())
+    rules["image_encoder.patch_proj.bias"] = TensorRule((f"{stored}.bias",))
+    rules["image_encoder.position_table"] = TensorRule((f"{VISUAL}.pos_embed.weight",))
+    return rules
 
 
 def _has_ngrams(config: ModelConfig, layer: int) -> bool:

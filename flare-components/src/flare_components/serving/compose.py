@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 from collections.abc import Sequence
+from typing import cast
 
 from torch import nn
 
@@ -18,6 +19,7 @@ from flare.contract import (
     ValueSource,
 )
 from flare.prepare import BufferLayout, ProgramDefinition, ProgramSet, ServingPlan
+from flare_components.serving.batch import ImageEncoder
 from flare_components.serving.generation import (
     DecodeProgram,
     GeneratingProgram,
@@ -27,6 +29,7 @@ from flare_components.serving.generation import (
 from flare_components.serving.maintenance import StartProgram, TransferProgram
 from flare_components.serving.module import ProgramModule
 from flare_components.serving.storage import place_storage
+from flare_components.serving.vision import VisionProgram
 
 
 def compose(
@@ -36,13 +39,16 @@ def compose(
     weights: dict[str, BufferView],
     tables: Sequence[TableResource] = (),
 ) -> ProgramSet:
-    """All programs of a decoder-only text model.
+    """All programs of a decoder, and of the image encoder that it may have.
 
     `model` implements `Forward` and lives on the meta device; `weights` maps its parameter and buffer
     names to storage already placed in `layout`. The model finds the rows of `tables` in its batches; the host
     delivers them, and feeds decode programs their pending tokens.
     """
-    storage = place_storage(layout, plan, tuple(tables))
+    encoder = cast(ImageEncoder | None, getattr(model, "image_encoder", None))
+    if (encoder is None) != (not plan.capacities.image_patches):
+        raise ValueError("a model with an image encoder has an image profile in its frontend, no other has")
+    storage = place_storage(layout, plan, tuple(tables), encoder)
     programs = [
         _define("start", ProgramKind.START, StartProgram(storage), 1, 0),
         _define("snapshot", ProgramKind.SNAPSHOT, TransferProgram(storage), 1, 0),
@@ -55,6 +61,9 @@ def compose(
     for lanes in plan.capacities.decode_lanes:
         decode = DecodeProgram(storage, model, lanes)
         programs.append(_define(f"decode.{lanes}", ProgramKind.DECODE, decode, lanes, lanes, weights))
+    for patches in plan.capacities.image_patches:
+        vision = VisionProgram(storage, model, patches)
+        programs.append(_define(f"vision.{patches}", ProgramKind.VISION, vision, 1, patches, weights))
     version = importlib.metadata.version("flare-components")
     major, minor = version.split(".")[:2]
     return ProgramSet(
@@ -92,6 +101,6 @@ def _define(
         bindings=module.bindings,
         completion=module.completion if generating else (),
         pending=pending if kind is ProgramKind.DECODE else PendingTokens.NONE,
-        rows_per_lane=1,
+        rows_per_lane=int(kind is not ProgramKind.VISION),
         tables=tuple(TableUse(table=table, delivery="host_rows") for table in delivered),
     )

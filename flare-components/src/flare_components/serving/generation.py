@@ -33,6 +33,7 @@ class GeneratingProgram(ProgramModule):
         self.completion = storage.completion(lanes)
         self.report = self.place_all("completion", {b.field: b.view for b in self.completion})
         self.place("saved_hidden", storage.saved_hidden)
+        self.spatial = storage.features is not None
         self.pages = {name: self._layers("pages", name, views) for name, views in storage.pages.items()}
         self.rows = {name: self._layers("rows", name, views) for name, views in storage.rows.items()}
 
@@ -46,6 +47,11 @@ class GeneratingProgram(ProgramModule):
             pages={name: list(layers.values()) for name, layers in self.pages.items()},
             rows={name: list(layers.values()) for name, layers in self.rows.items()},
         )
+
+    @property
+    def rope_positions(self) -> Tensor | None:
+        """i32[3, N] of the token rows, where positions have axes."""
+        return self.upload[S.ROPE_POSITIONS] if self.spatial else None
 
     @property
     def served(self) -> Forward:
@@ -102,7 +108,10 @@ class PrefillProgram(GeneratingProgram):
     )
 
     def __init__(self, storage: Storage, model: nn.Module, tokens: int) -> None:
-        super().__init__(storage, model, 1, tokens, self.SOURCES)
+        images = (S.ROPE_POSITIONS, S.FEATURE_INDICES) if storage.features is not None else ()
+        super().__init__(storage, model, 1, tokens, self.SOURCES + images)
+        if storage.features is not None:
+            self.place("features", storage.features)
 
     def forward(self) -> tuple[Tensor, Tensor]:
         u, r = self.upload, self.request
@@ -123,6 +132,9 @@ class PrefillProgram(GeneratingProgram):
             slot_mapping=flare.slot_mapping(page_table, positions, lanes, self.page_tokens),
             live_rows=u[S.LIVE_ROWS],
             table_rows=self.table_rows,
+            features=self.features if self.spatial else None,
+            feature_indices=u[S.FEATURE_INDICES] if self.spatial else None,
+            rope_positions=self.rope_positions,
         )
         hidden = self.served.hidden(batch, self.state)
         last = flare.gather_rows(hidden, lengths - 1)
@@ -142,7 +154,8 @@ class DecodeProgram(GeneratingProgram):
 
     def __init__(self, storage: Storage, model: nn.Module, lanes: int) -> None:
         fed = (S.PENDING_TOKENS,) if storage.tables else ()
-        super().__init__(storage, model, lanes, lanes, self.SOURCES + fed)
+        images = (S.ROPE_POSITIONS,) if storage.features is not None else ()
+        super().__init__(storage, model, lanes, lanes, self.SOURCES + fed + images)
 
     def forward(self) -> tuple[Tensor]:
         u, r = self.upload, self.request
@@ -166,6 +179,7 @@ class DecodeProgram(GeneratingProgram):
             slot_mapping=flare.slot_mapping(page_table, positions, lanes, self.page_tokens),
             live_rows=torch.where(slots >= 0, u[S.LIVE_ROWS], -1).to(torch.int32),
             table_rows=self.table_rows,
+            rope_positions=self.rope_positions,
         )
         hidden = self.served.hidden(batch, self.state)
         flare.scatter_rows(self.saved_hidden, batch.live_rows, hidden)

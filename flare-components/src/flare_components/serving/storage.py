@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from flare.contract import BufferView, CompletionBinding, CompletionField, DType, Region, TableResource
-from flare.contract.geometry import BlockGeometry
+from flare.contract.geometry import ALIGNMENT, BlockGeometry
 from flare.contract.schemes import CacheScheme, GroupedScheme, SavedHiddenScheme
 from flare.prepare import BufferLayout, ServingPlan, Window
+from flare_components.serving.batch import ImageEncoder
 from flare_components.serving.request_state import place_request_state
 from flare_components.serving.uploads import UploadShape
 
@@ -17,7 +18,7 @@ from flare_components.serving.uploads import UploadShape
 class Storage:
     """Views of everything a program may touch. `pages` and `rows` map a scheme to one view per layer;
     `page_blocks` and `row_blocks` are the same bytes as whole blocks u8[n, nbytes]. The host delivers rows of
-    `tables`."""
+    `tables`. `features` [F, width] are those of the images that `encoder` encodes."""
 
     request: dict[str, BufferView]
     pages: dict[str, tuple[BufferView, ...]]
@@ -27,11 +28,14 @@ class Storage:
     saved_hidden: BufferView
     plan: ServingPlan
     tables: tuple[TableResource, ...] = ()
+    encoder: ImageEncoder | None = None
+    features: BufferView | None = None
 
     def shape(self, lanes: int, tokens: int) -> UploadShape:
         """Upload dimensions of a program of this core."""
         pages, capacities = self.plan.pages_per_request, self.plan.capacities
-        return UploadShape(lanes, tokens, pages, capacities, self.tables)
+        elements = 0 if self.encoder is None else self.encoder.patch_elements
+        return UploadShape(lanes, tokens, pages, capacities, self.tables, elements)
 
     def completion(self, lanes: int) -> tuple[CompletionBinding, ...]:
         """Completion fields of a sampling program with `lanes` lanes (C tokens, T alternatives)."""
@@ -48,7 +52,12 @@ class Storage:
         )
 
 
-def place_storage(layout: BufferLayout, plan: ServingPlan, tables: tuple[TableResource, ...] = ()) -> Storage:
+def place_storage(
+    layout: BufferLayout,
+    plan: ServingPlan,
+    tables: tuple[TableResource, ...] = (),
+    encoder: ImageEncoder | None = None,
+) -> Storage:
     """Place every non-weight buffer of a core."""
     capacities = plan.capacities
     page_count, row_count = capacities.addressable_pages, capacities.addressable_rows
@@ -65,19 +74,31 @@ def place_storage(layout: BufferLayout, plan: ServingPlan, tables: tuple[TableRe
         saved_hidden=_saved_hidden(plan),
         plan=plan,
         tables=tables,
+        encoder=encoder,
+        features=None if encoder is None else _place_features(layout, plan, encoder),
     )
     lanes = max(capacities.decode_lanes)
     uploads = storage.shape(lanes, max(capacities.prefill_tokens))
+    patches = storage.shape(1, max(capacities.image_patches, default=0)).of_patches.values()
     # Every program packs its bindings from offset 0, so the window is as large as the largest sum.
-    every = sum(-(-_nbytes(dtype, shape) // 64) * 64 for dtype, shape in uploads.everything)
+    every = max(_window(uploads.everything), _window(patches))
     layout.add("upload", Region.UPLOAD, DType.U8, (every,), role="upload window")
     reports = max(binding.view.end for binding in storage.completion(lanes))
     layout.add("completion", Region.COMPLETION, DType.U8, (reports,), role="completion window")
     return storage
 
 
-def _nbytes(dtype: DType, shape: tuple[int, ...]) -> int:
-    return BufferView(buffer="", dtype=dtype, shape=shape).nbytes
+def _place_features(layout: BufferLayout, plan: ServingPlan, encoder: ImageEncoder) -> BufferView:
+    shape = plan.capacities.image_features, encoder.width
+    return layout.add("features", Region.IMAGE_FEATURES, plan.dtype, shape, role="image features")
+
+
+def _window(bound: Iterable[tuple[DType, tuple[int, ...]]]) -> int:
+    """Bytes of a window that holds them all."""
+    window = Window("")
+    for dtype, shape in bound:
+        window.add(dtype, shape)
+    return -(-window.nbytes // ALIGNMENT) * ALIGNMENT
 
 
 def _views(

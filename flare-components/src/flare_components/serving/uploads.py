@@ -15,17 +15,18 @@ S = ValueSource
 @dataclass(frozen=True)
 class UploadShape:
     """Dimensions that uploaded values take: L lanes, N token rows, the core's capacities, and the tables
-    whose rows the host delivers."""
+    whose rows the host delivers. In a vision program token rows are patches of `patch_elements` numbers."""
 
     lanes: int
     tokens: int
     pages_per_request: int
     capacities: Capacities
     tables: tuple[TableResource, ...] = ()
+    patch_elements: int = 0
 
     def of(self, source: ValueSource) -> tuple[DType, tuple[int, ...]]:
         """Element type and shape of `source`. Raises KeyError for a source no program here binds."""
-        return self.shapes[source]
+        return (self.shapes | self.of_placeholders | self.of_patches)[source]
 
     @property
     def shapes(self) -> dict[ValueSource, tuple[DType, tuple[int, ...]]]:
@@ -65,14 +66,32 @@ class UploadShape:
             S.DESTINATION_PAGE: (DType.I32, one),
         }
 
+    @property
+    def of_placeholders(self) -> dict[ValueSource, tuple[DType, tuple[int, ...]]]:
+        """The same of what token rows get where a model has images."""
+        return {
+            S.ROPE_POSITIONS: (DType.I32, (3, self.tokens)),
+            S.FEATURE_INDICES: (DType.I32, (self.tokens,)),
+        }
+
+    @property
+    def of_patches(self) -> dict[ValueSource, tuple[DType, tuple[int, ...]]]:
+        """The same of vision programs."""
+        return {
+            S.PATCHES: (DType.F32, (self.tokens, self.patch_elements)),
+            S.IMAGE_GRID: (DType.I32, (3,)),
+            S.FEATURE_OFFSET: (DType.I32, (1,)),
+        }
+
     def rows_of(self, table: TableResource) -> tuple[DType, tuple[int, ...]]:
         """Element type and shape of the rows of `table` that the tokens of a program need."""
         return DType.U8, (self.tokens, lookup_of(table).rows_per_token, table.row_bytes)
 
     @property
     def everything(self) -> list[tuple[DType, tuple[int, ...]]]:
-        """Element types and shapes of all that a program may bind."""
-        return [*self.shapes.values(), *map(self.rows_of, self.tables)]
+        """Element types and shapes of all that a program may bind, save one for vision."""
+        placeholders = self.of_placeholders.values() if self.patch_elements else ()
+        return [*self.shapes.values(), *placeholders, *map(self.rows_of, self.tables)]
 
     def bind(self, sources: Sequence[ValueSource]) -> tuple[ValueBinding, ...]:
         """Bindings of `sources`, packed from the beginning of the upload buffer in the given order; of

@@ -70,6 +70,20 @@ def prepare(
         ),
     ] = None,
     page_tokens: Annotated[int, typer.Option(help="Tokens of one cache page.")] = 64,
+    image_patches: Annotated[
+        int | None,
+        typer.Option(
+            help="Most patches of one image; larger images are scaled down.",
+            show_default="16384, or fewer if the model never needs so many",
+        ),
+    ] = None,
+    image_features: Annotated[
+        int | None,
+        typer.Option(
+            help="Most tokens of all images of one request together.",
+            show_default="four of the largest images",
+        ),
+    ] = None,
     forward: Annotated[
         Forward, typer.Option(help="GPU only: what of programs is captured. See docs/gpu.md.")
     ] = Forward.MODULES,
@@ -98,6 +112,8 @@ def prepare(
         prefill_chunk_size=prefill_chunk_size,
         memory=None if memory is None else parse_bytes(memory),
         page_tokens=page_tokens,
+        image_patches=image_patches,
+        image_features=image_features,
     )
     diagnostics = Diagnostics(form=Form(forward.value), eager=eager)
     check_target(device.value, discover().choose(name).distribution, diagnostics)

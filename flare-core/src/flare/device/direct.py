@@ -26,6 +26,7 @@ from flare.contract import (
     ValueSource,
 )
 from flare.device.base import Bytes, Device
+from flare.device.direct_images import TEXT, EncodableImage, SeenImages
 from flare.device.lookups import lookup_of
 
 _NUMPY = {DType.I32: np.int32, DType.I64: np.int64, DType.F32: np.float32, DType.U8: np.uint8}
@@ -45,7 +46,7 @@ class Drawn:
 @dataclass
 class DirectRequest:
     """One sequence on one slot, with pages of its own. `consumed` counts tokens in the model state, the first
-    of `history`; `draws` describes `tokens`, what was drawn."""
+    of `history`; `draws` describes `tokens`, what was drawn; `seen` are the images of its prompt."""
 
     slot: int
     pages: list[int]
@@ -54,6 +55,7 @@ class DirectRequest:
     logprobs: int | None = None
     draws: list[Drawn] = field(default_factory=list)
     history: list[int] = field(default_factory=list)
+    seen: SeenImages = TEXT
 
     @property
     def tokens(self) -> list[int]:
@@ -90,14 +92,27 @@ class DirectRunner:
                 self._look_up(binding.table, values.get(binding.source, ()), target)
             elif binding.source in values:
                 value = np.asarray(values[binding.source], target.dtype)
-                if value.ndim == 1 and target.ndim == 1:
-                    target[:] = -1 if target.dtype.kind == "i" else 0
-                    target[: len(value)] = value
+                if value.ndim == target.ndim:
+                    target[...] = _filler(binding.source, target)
+                    target[tuple(map(slice, value.shape))] = value
                 else:
                     target[...] = value
             else:
-                target[...] = -1 if target.dtype.kind == "i" else 0
+                target[...] = _filler(binding.source, target)
         return upload
+
+    def encode(self, request: DirectRequest, images: Sequence[EncodableImage], rope_positions: bytes) -> None:
+        """Make the features of all images of a prompt with positions i32[3, T], before `request` is
+        prefilled. They last until those of another are made."""
+        first = 0
+        for image in images:
+            count = math.prod(image.grid)
+            program = next(p for p in self.contract.of_kind(ProgramKind.VISION) if p.tokens >= count)
+            patches = np.frombuffer(image.patches, np.float32).reshape(count, -1)
+            values = {S.PATCHES: patches, S.IMAGE_GRID: image.grid, S.FEATURE_OFFSET: [first]}
+            self.run(program.name, values)
+            first += image.tokens
+        request.seen = SeenImages.of(images, rope_positions)
 
     def _look_up(self, table: str, histories: object, target: NDArray[np.generic]) -> None:
         lookup = self._lookups[table]
@@ -181,6 +196,7 @@ class DirectRunner:
             S.LIVE_ROWS: [self.contract.capacities.live_row(request.slot)],
             S.QUERY_LENGTHS: [len(tokens)],
             S.SAMPLE_LANES: [int(sample)],
+            **self._with_images([request], len(tokens), prompt=True),
         }
 
     def prefill_all(self, request: DirectRequest, tokens: Sequence[int]) -> list[int]:
@@ -234,6 +250,7 @@ class DirectRunner:
             | {
                 S.LANE_SLOTS: [-1 if r is None else r.slot for r in lanes],
                 S.LIVE_ROWS: [-1 if r is None else live(r.slot) for r in lanes],
+                **self._with_images(lanes, 1, prompt=False),
             }
         )
 
@@ -244,6 +261,17 @@ class DirectRunner:
 
     def _with_rows(self, histories: Sequence[Sequence[int]]) -> dict[ValueSource, object]:
         return {S.TABLE_ROWS: histories} if self._lookups else {}
+
+    def _with_images(
+        self, lanes: Sequence[DirectRequest | None], length: int, *, prompt: bool
+    ) -> dict[ValueSource, object]:
+        """What the next `length` tokens of every lane bring in a core with images; features in a `prompt`."""
+        if not self.contract.capacities.image_patches:
+            return {}
+        of = [TEXT.rows(0, length) if r is None else r.seen.rows(r.consumed, length) for r in lanes]
+        features, positions = zip(*of, strict=True)
+        found: dict[ValueSource, object] = {S.ROPE_POSITIONS: np.concatenate(positions, axis=1)}
+        return found | ({S.FEATURE_INDICES: np.concatenate(features)} if prompt else {})
 
     def _drawn(
         self, result: Mapping[CompletionField, NDArray[np.generic]], lane: int, request: DirectRequest
@@ -270,6 +298,11 @@ class DirectRunner:
         """Run with those of `values` that the program takes."""
         bound = {binding.source for binding in program.bindings}
         return self.run(program.name, {source: v for source, v in values.items() if source in bound})
+
+
+def _filler(source: ValueSource, target: NDArray[np.generic]) -> int:
+    """What a view holds where there is no value."""
+    return -1 if target.dtype.kind == "i" and source is not S.ROPE_POSITIONS else 0
 
 
 def _array(data: Bytes, view: BufferView) -> NDArray[np.generic]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from flare.prepare.sources import resolve_checkpoint
     from flare.prepare.table_rules import TableRule
     from flare.prepare.tensor_map import TensorMap, TensorRule
-    from flare.prepare.tensor_transforms import ConcatRows, PairsToHalves
+    from flare.prepare.tensor_transforms import ConcatRows, FlattenRows, PairsToHalves
     from flare.prepare.trace import TraceError, meta_tensor
     from flare.prepare.weight_formats import WeightFormats, read_weight_formats
     from flare.prepare.weights import serving_dtype
@@ -37,6 +37,7 @@ _HOME = {
     "Checkpoint": "flare.prepare.checkpoint",
     "CheckpointError": "flare.errors",
     "ConcatRows": "flare.prepare.tensor_transforms",
+    "FlattenRows": "flare.prepare.tensor_transforms",
     "GgufFile": "flare.prepare.checkpoint_gguf",
     "MappedCheckpoint": "flare.prepare.checkpoint_mapped",
     "NumberFormat": "flare.prepare.number_formats",
@@ -72,6 +73,7 @@ __all__ = [
     "Checkpoint",
     "CheckpointError",
     "ConcatRows",
+    "FlattenRows",
     "GgufFile",
     "MappedCheckpoint",
     "NumberFormat",

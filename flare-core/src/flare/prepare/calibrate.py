@@ -14,16 +14,17 @@ from flare.verify.comparison import compare
 from flare.verify.identity import conditions
 from flare.verify.replay import draw
 
+MEASURED_KINDS = (ProgramKind.PREFILL, ProgramKind.DECODE, ProgramKind.VISION)
 _REPEATS = 5
 ORACLE_TOKENS = 16
 
 
 def measure_costs(device: Device, *, advance: Callable[[], None] = lambda: None) -> dict[str, float]:
-    """Median microseconds of every prefill and decode program at full capacity, after a warm-up run."""
+    """Median microseconds of every program of `MEASURED_KINDS` at full capacity, after a warm-up run."""
     costs: dict[str, float] = {}
     contract = device.contract
     for program in contract.programs:
-        if program.kind in (ProgramKind.PREFILL, ProgramKind.DECODE):
+        if program.kind in MEASURED_KINDS:
             costs[program.name] = _median_cost(DirectRunner(device), program)
             advance()
     return costs
@@ -33,6 +34,14 @@ def _median_cost(runner: DirectRunner, program: Program) -> float:
     contract = runner.contract
     context = contract.capacities.context
     times: list[float] = []
+    if program.kind is ProgramKind.VISION:
+        images = contract.frontend.images
+        assert images is not None
+        grid = (1, images.merge, program.tokens // images.merge)
+        for _ in range(_REPEATS if program.tokens <= 1024 else 2):
+            runner.run(program.name, {ValueSource.IMAGE_GRID: grid, ValueSource.FEATURE_OFFSET: [0]})
+            times.append(runner.elapsed_us)
+        return statistics.median(times[1:])
     if program.kind is ProgramKind.PREFILL:
         for _ in range(_REPEATS if program.tokens <= 128 else 3):
             runner.reuse_pages()

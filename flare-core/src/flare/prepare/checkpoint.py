@@ -29,13 +29,15 @@ class Assets:
     """What a checkpoint says besides weights; None where it says nothing.
 
     `tokenizer` holds the bytes of a `tokenizer.json`, `chat_template` Jinja source, `generation_config` the
-    parsed file, `special_tokens` the strings a template may reference (`bos_token`, ...).
+    parsed file, `special_tokens` the strings a template may reference (`bos_token`, ...),
+    `image_processor` the parsed configuration of what makes numbers of images.
     """
 
     tokenizer: bytes | None = None
     chat_template: str | None = None
     generation_config: Mapping[str, Any] | None = None
     special_tokens: Mapping[str, str] = field(default_factory=dict)
+    image_processor: Mapping[str, Any] | None = None
 
 
 class TensorStore(Protocol):

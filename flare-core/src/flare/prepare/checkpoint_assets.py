@@ -25,7 +25,7 @@ def read_json(file: Path) -> dict[str, Any] | None:
 
 
 def read_assets(directory: Path) -> Assets:
-    """Tokenizer, chat template, generation configuration and special tokens of a directory."""
+    """Tokenizer, chat template, special tokens, and what is configured of generation and images."""
     tokenizer = directory / "tokenizer.json"
     settings = read_json(directory / "tokenizer_config.json") or {}
     named = {**(read_json(directory / "special_tokens_map.json") or {}), **settings}
@@ -34,7 +34,14 @@ def read_assets(directory: Path) -> Assets:
         chat_template=_chat_template(directory, settings),
         generation_config=read_json(directory / "generation_config.json"),
         special_tokens=_special_tokens(named),
+        image_processor=_image_processor(directory),
     )
+
+
+def _image_processor(directory: Path) -> Mapping[str, Any] | None:
+    """A file of its own, or a part of that of all processors."""
+    single = read_json(directory / "preprocessor_config.json")
+    return single or (read_json(directory / "processor_config.json") or {}).get("image_processor")
 
 
 def _chat_template(directory: Path, settings: Mapping[str, Any]) -> str | None:

@@ -6,11 +6,21 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from flare.contract import Capacities, DType, PageGeometry, Region, RowGeometry, page_geometry, row_geometry
+from flare.contract import (
+    Capacities,
+    DType,
+    ImageProfile,
+    PageGeometry,
+    Region,
+    RowGeometry,
+    page_geometry,
+    row_geometry,
+)
 from flare.contract.schemes import CacheScheme
 from flare.device.cuda.layout import DEFAULT_SPANS
 from flare.device.sizing import default_snapshot_rows
 from flare.errors import CapacityError
+from flare.prepare.image_sizes import image_sizes
 
 MAX_STOP_TOKEN_IDS = 32
 MAX_LOGIT_BIAS = 300  # the bound of the OpenAI API
@@ -24,7 +34,9 @@ MOST_BLOCKS = 1 << 20
 class CapacityRequest:
     """What a person asks for. `memory` bounds weights, packed copies, state and pages together, in bytes;
     None takes what the capacities need. `context` None takes the model's limit, `prefill_chunk_size` None
-    what suits the device."""
+    what suits the device. Of a model that takes images: `image_patches` are the most patches of one image
+    (None: 16384, or what the model can need; larger images are scaled down), `image_features` the tokens of
+    all images of a request (None: four of the largest images)."""
 
     context: int | None = None
     concurrency: int = 4
@@ -32,9 +44,11 @@ class CapacityRequest:
     memory: int | None = None
     page_tokens: int = 64
     snapshot_rows: int | None = None
+    image_patches: int | None = None
+    image_features: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("concurrency", "prefill_chunk_size", "page_tokens"):
+        for name in ("concurrency", "prefill_chunk_size", "page_tokens", "image_patches", "image_features"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise CapacityError(f"{name.replace('_', '-')} must be at least 1", field=name)
@@ -85,9 +99,10 @@ def plan_serving(
     weight_bytes: int,
     weight_copies: float,
     prefill_chunk: int,
+    images: ImageProfile | None = None,
 ) -> ServingPlan:
     """Decide capacities. `weight_copies` is how often the device holds the weights (packed layouts count),
-    `prefill_chunk` the largest chunk where the request names none.
+    `prefill_chunk` the largest chunk where the request names none, `images` what the model wants of images.
 
     Raises CapacityError with the numbers when the context exceeds the model's, or when the memory cannot
     hold weights and at least one full context.
@@ -99,6 +114,7 @@ def plan_serving(
         )
     page = page_geometry(schemes, request.page_tokens)
     row = row_geometry(schemes)
+    patches, features = image_sizes(request, images, context)
     chunk = prefill_chunk if request.prefill_chunk_size is None else request.prefill_chunk_size
     per_request = -(-context // request.page_tokens)
     wanted = 1 + per_request * request.concurrency  # page 0 is the null page
@@ -136,6 +152,8 @@ def plan_serving(
             stop_token_ids=MAX_STOP_TOKEN_IDS,
             logit_bias=MAX_LOGIT_BIAS,
             logprobs=MAX_LOGPROBS,
+            image_patches=patches,
+            image_features=features,
             page_range=page_range,
             snapshot_row_range=row_range,
         ),

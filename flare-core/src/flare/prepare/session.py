@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,9 +29,10 @@ from flare.contract.identity import RecipePackage
 from flare.corefile import CoreWriter, Role, TensorSpec, check_references
 from flare.device import load_device
 from flare.device.torch_types import CONTRACT_DTYPES
-from flare.prepare.calibrate import measure_costs, record_oracle
+from flare.prepare.calibrate import MEASURED_KINDS, measure_costs, record_oracle
 from flare.prepare.cpu_target import CpuTarget
 from flare.prepare.definition import ProgramSet
+from flare.prepare.image_sizes import bounded
 from flare.prepare.layout import BufferLayout
 from flare.prepare.plan import CapacityRequest, ServingPlan, plan_serving
 from flare.prepare.progress import Progress
@@ -96,6 +97,7 @@ class PreparationSession:
             check_targets(built, mapping)
             frontend = self.recipe.frontend.assets(checkpoint, config, self.recipe.sampling)
             plan = self._plan(config, built, frontend)
+            frontend = _with_bounded_images(frontend, plan)
         layout = BufferLayout()
         weights = place_weights(built, layout)
         programs = self.recipe.programs.compose(plan, built.module, layout, weights)
@@ -129,6 +131,7 @@ class PreparationSession:
             weight_bytes=weight_bytes(built),
             weight_copies=self.target.weight_copies,
             prefill_chunk=self.target.prefill_chunk,
+            images=frontend.frontend.images,
         )
 
     def _tensor_specs(
@@ -215,7 +218,7 @@ class PreparationSession:
         with self.progress.phase("Load"):
             device = load_device(contract, writer)
         try:
-            steps = len(contract.capacities.prefill_tokens) + len(contract.capacities.decode_lanes)
+            steps = sum(program.kind in MEASURED_KINDS for program in contract.programs)
             with self.progress.phase("Measure programs", total_steps=steps) as bar:
                 costs = measure_costs(device, advance=lambda: bar.advance(1))
             prompt = self._oracle_prompt(frontend, contract)
@@ -232,6 +235,11 @@ class PreparationSession:
         tokenizer = Tokenizer.from_buffer(frontend.assets[frontend.frontend.tokenizer_asset])
         ids = tokenizer.encode(self.recipe.oracle.prompt(), add_special_tokens=False).ids
         return list(ids[: contract.capacities.context - 1])
+
+
+def _with_bounded_images(frontend: FrontendFiles, plan: ServingPlan) -> FrontendFiles:
+    images = bounded(frontend.frontend.images, plan.capacities.image_patches)
+    return replace(frontend, frontend=frontend.frontend.model_copy(update={"images": images}))
 
 
 def _with_measurements(

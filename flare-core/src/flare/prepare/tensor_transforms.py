@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -60,6 +61,22 @@ class ConcatRows:
         import torch
 
         return torch.cat(list(tensors))
+
+
+@dataclass(frozen=True)
+class FlattenRows:
+    """The rows of the single source as vectors: [a, b, c, ...] gives [a, b * c * ...]. A convolution whose
+    stride is its extent is the linear layer of this weight."""
+
+    def shape(self, shapes: Sequence[Shape]) -> Shape:
+        """[rows, elements of a row]."""
+        if len(shapes) != 1 or len(shapes[0]) < 2:
+            raise ValueError(f"{list(shapes)} is not one source of rows")
+        return shapes[0][0], math.prod(shapes[0][1:])
+
+    def apply(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+        """A view."""
+        return tensors[0].flatten(1)
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flare.contract import DType, ProgramKind, SavedHiddenScheme, page_geometry, row_geometry
+from flare.contract import DType, Frontend, ProgramKind, SavedHiddenScheme, page_geometry, row_geometry
 from flare.frontend import FrontendAssets, Prompts
 from flare.prepare import BufferLayout
 from flare.prepare.plan import CapacityRequest, ServingPlan, plan_serving
@@ -29,7 +30,7 @@ def check_model(recipe: Recipe, checkpoint: Path, dtype: DType) -> None:
     check_meta_device(built)
     check_tensor_map(recipe, built, opened, config)
     frontend = check_frontend(recipe, opened, config)
-    plan = check_state(recipe, built, config, dtype, vocab_size=frontend.frontend.vocab_size)
+    plan = check_state(recipe, built, config, dtype, frontend=frontend.frontend)
     check_programs(recipe, built, plan)
 
 
@@ -91,7 +92,7 @@ def check_frontend(recipe: Recipe, checkpoint: Checkpoint, config: Any) -> Front
 
 
 def check_state(
-    recipe: Recipe, built: BuiltModel, config: Any, dtype: DType, *, vocab_size: int
+    recipe: Recipe, built: BuiltModel, config: Any, dtype: DType, *, frontend: Frontend
 ) -> ServingPlan:
     """Pages and rows follow from the schemes, and capacities from them; returns a small plan."""
     require(built.context >= 2, "capacities", f"a context of {built.context} holds no prompt and answer")
@@ -112,32 +113,37 @@ def check_state(
             request,
             schemes=schemes,
             dtype=dtype,
-            vocab_size=vocab_size,
+            vocab_size=frontend.vocab_size,
             model_context=built.context,
             weight_bytes=weight_bytes(built),
             weight_copies=1.0,
             prefill_chunk=512,
+            images=frontend.images,
         )
 
 
 def check_programs(recipe: Recipe, built: BuiltModel, plan: ServingPlan) -> None:
-    """The smallest prefill and the largest decode program can be traced, and run every retained module."""
+    """The smallest prefill and the largest decode program can be traced, and each runs every retained module,
+    together with the smallest vision program of a model that has one."""
     layout = BufferLayout()
     with blaming("programs"):
         composed = recipe.programs.compose(plan, built.module, layout, place_weights(built, layout))
     prefill = [program for program in composed.programs if program.kind is ProgramKind.PREFILL]
     decode = [program for program in composed.programs if program.kind is ProgramKind.DECODE]
     require(bool(prefill and decode), "programs", "there is no prefill or no decode program")
+    vision = [program for program in composed.programs if program.kind is ProgramKind.VISION]
     for program in (prefill[0], decode[-1]):
-        _check_retained(built, program)
+        _check_retained(built, [program, *vision[:1]])
 
 
-def _check_retained(built: BuiltModel, program: ProgramDefinition) -> None:
+def _check_retained(built: BuiltModel, programs: Sequence[ProgramDefinition]) -> None:
     def run() -> None:
         with blaming("programs"):
-            trace(program)
+            for program in programs:
+                trace(program)
 
     try:
         check_retained(built, run)
     except AssertionError as error:
-        raise AssertionError(f"program {program.name}: {error}") from error
+        names = " and ".join(program.name for program in programs)
+        raise AssertionError(f"program {names}: {error}") from error

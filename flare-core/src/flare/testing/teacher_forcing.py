@@ -35,7 +35,12 @@ class Forced:
         self.ids = list(ids)
         self.head: nn.Module = reference.get_output_embeddings()
         with torch.inference_mode():
-            self.want: Tensor = reference(torch.tensor([self.ids])).logits[0]
+            self.want = self.canonical_logits(reference)
+
+    def canonical_logits(self, reference: nn.Module) -> Tensor:
+        """The logits [T, V] of the whole text."""
+        logits: Tensor = reference(torch.tensor([self.ids])).logits[0]
+        return logits
 
     def start(self, slot: int) -> DirectRequest:
         """A request that no drawn token can end."""
