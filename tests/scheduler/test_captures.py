@@ -12,14 +12,14 @@ def test_a_request_takes_its_share_of_the_snapshot_rows(rows, concurrency, budge
     assert capture_budget(rows, concurrency) == budget
 
 
-def endpoints(*boundaries: int, reused=0, prompt_length=100, max_tokens=9, budget=8, spacing=1) -> list[int]:
+def endpoints(*boundaries: int, reused=0, prompt_length=100, max_tokens=9, budget=8, **options) -> list[int]:
     return prefill_endpoints(
         boundaries,
         reused=reused,
         prompt_length=prompt_length,
         max_tokens=max_tokens,
         budget=budget,
-        spacing=spacing,
+        **options,
     )
 
 
@@ -59,3 +59,8 @@ def test_a_long_message_before_a_short_last_one_is_captured():
     # Another short message may follow the long one: its end is where they branch.
     assert endpoints(85, 97, spacing=16) == [85, 100]
     assert endpoints(80, 85, 97, spacing=16) == [80, 100]
+
+
+def test_texts_branch_at_the_last_message_where_answers_return_changed():
+    assert endpoints(50, 97, spacing=16, answers_return_changed=True) == [50, 97, 100]
+    assert endpoints(90, 97, spacing=16, answers_return_changed=True) == [90, 100]

@@ -24,6 +24,7 @@ def prefill_endpoints(
     max_tokens: int,
     budget: int,
     spacing: int = 1,
+    answers_return_changed: bool = False,
 ) -> list[int]:
     """Token counts, ascending, at which prefill stops for a checkpoint.
 
@@ -34,25 +35,27 @@ def prefill_endpoints(
 
     A message that ends fewer than `spacing` tokens behind the endpoint before it gets none: stopping for it
     costs a program, and continuing from the other end costs no more than one. Nor does the last message so
-    close to the prompt's end: only the beginning of the answer lies between them, so nothing branches there.
+    close to the prompt's end: only the beginning of the answer lies between them, so nothing branches there,
+    unless `answers_return_changed`: without their reasoning, say, whose mark may end the prompt.
     """
     endpoints: list[int] = []
     left = budget - 1
     if left > 0 and max_tokens > 1 and prompt_length > reused:
         endpoints.append(prompt_length)
         left -= 1
-    eligible = _apart([reused, *boundaries], prompt_length, spacing)
+    eligible = _apart([reused, *boundaries], prompt_length, spacing, answers_return_changed)
     if left < len(eligible):
         eligible = _spread(eligible, reused, prompt_length, left)
     return sorted([*eligible, *endpoints])
 
 
-def _apart(cuts: Sequence[int], end: int, spacing: int) -> list[int]:
-    """The cuts behind the first that keep `spacing` tokens from the one before, the last also from `end`."""
+def _apart(cuts: Sequence[int], end: int, spacing: int, branching: bool) -> list[int]:
+    """The cuts behind the first that keep `spacing` tokens from the one before, the last also from `end`
+    unless texts branch there."""
     last, kept = cuts[0], []
     newest = max(cuts)
     for cut in sorted(set(cuts[1:])):
-        if cut - last >= spacing and cut < end and (cut < newest or end - cut >= spacing):
+        if cut - last >= spacing and cut < end and (branching or cut < newest or end - cut >= spacing):
             kept.append(cut)
             last = cut
     return kept

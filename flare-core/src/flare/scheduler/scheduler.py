@@ -80,6 +80,8 @@ class Scheduler:
         keeps = settings.prefix_caching and self._steps.keeps_state
         snapshots = capacities.snapshot_rows if keeps else 0
         self._spacing = capacities.prefill_tokens[0]  # fewer tokens cost one smallest program all the same
+        # Of a model that reasons, the next turn may have the answer alone.
+        self._answers_return_changed = contract.frontend.output.reasoning is not None
         self._budget = capture_budget(snapshots, capacities.concurrency)
         self.restores = Restores(self.residency, tiers)
         self.write_back = WriteBack(self.tree, tiers)
@@ -379,6 +381,7 @@ class Scheduler:
                 max_tokens=request.max_tokens - request.before,
                 budget=self._budget,
                 spacing=self._spacing,
+                answers_return_changed=self._answers_return_changed,
             )
             if not request.preemptions:
                 request.cached_tokens = reused
