@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections import Counter
+from dataclasses import dataclass
 from typing import Any
 
 from flare.device.cuda.driver import CudaError, ResourceCalls
@@ -37,6 +38,13 @@ class _Types:
         return _Type()
 
 
+@dataclass(frozen=True)
+class _Retained:
+    """The memory that is mapped at an address."""
+
+    address: int
+
+
 class FakeDriver:
     """Runs everything at once, unless `busy`. `taken` are addresses somebody else has reserved; `free` the
     bytes left on the GPU of `total`; `fail` makes an operation fail with a CUresult."""
@@ -59,6 +67,7 @@ class FakeDriver:
         self.count: Counter[str] = Counter()
         self.mapped: dict[int, int] = {}
         self._memory: dict[int, bytearray] = {}
+        self._origins: dict[int, int] = {}
         self.kernels: list[Any] = []
         self.edges: list[tuple[Any, ...]] = []
         self._handles = iter(range(1000, 1 << 30))
@@ -97,8 +106,14 @@ class FakeDriver:
         self.free -= nbytes
         return 0, nbytes
 
-    def _cuMemMap(self, address: int, nbytes: int, offset: int, handle: int, flags: int) -> None:
+    def _cuMemRetainAllocationHandle(self, address: int) -> _Retained:
+        return _Retained(address)
+
+    def _cuMemMap(self, address: int, nbytes: int, offset: int, handle: Any, flags: int) -> None:
         self.mapped[address] = nbytes
+        if isinstance(handle, _Retained):
+            self._origins[address] = handle.address
+            return
         # Neighbouring mappings are one piece of memory to whoever uses their addresses.
         for start, memory in self._memory.items():
             if start + len(memory) == address:
@@ -107,7 +122,10 @@ class FakeDriver:
         self._memory[address] = bytearray(nbytes)
 
     def _cuMemUnmap(self, address: int, nbytes: int) -> None:
-        self.free += self.mapped.pop(address)
+        del self.mapped[address]
+        origin = self._origins.pop(address, address)
+        if origin not in self.mapped and origin not in self._origins.values():
+            self.free += nbytes
         if not self.mapped:
             self._memory.clear()
 
@@ -115,6 +133,10 @@ class FakeDriver:
         return [self.free, self.total]
 
     def window(self, address: int, nbytes: int) -> memoryview:
+        for alias, origin in self._origins.items():
+            if alias <= address < alias + self.mapped[alias]:
+                address += origin - alias
+                break
         for start, memory in self._memory.items():
             if start <= address and address + nbytes <= start + len(memory):
                 return memoryview(memory)[address - start : address - start + nbytes]

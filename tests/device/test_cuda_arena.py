@@ -53,6 +53,28 @@ def test_buffers_are_backed_by_whole_granules() -> None:
     assert driver.count["cuMemAddressFree"] == 1
 
 
+def test_one_memory_at_two_addresses() -> None:
+    driver = FakeDriver()
+    arena = Arena(driver, small_layout())
+    first, second = (arena.allocate(name, Region.PAGES, GRANULE) for name in "ab")
+    arena.allocate("w", Region.WEIGHTS, 10)
+    used = driver.free
+    other = Arena(driver, small_layout(DEFAULT_BASE + 64 * GIB))
+    other.share(arena, [Region.PAGES, Region.UPLOAD])
+    assert other.place("b", Region.PAGES, GRANULE, 2 * GRANULE, backed=0) == second + 64 * GIB
+    assert (arena.backed("b"), other.backed("b")) == (GRANULE, GRANULE)
+    driver.window(second, 4)[:] = b"abcd"
+    assert bytes(driver.window(second + 64 * GIB, 4)) == b"abcd"
+    assert driver.free == used
+    assert other.allocate("c", Region.PAGES, 10) == first + 64 * GIB + 3 * GRANULE  # of its own
+    assert other.backed("b") == 2 * GRANULE
+    assert driver.free == used - 2 * GRANULE
+    for each in (arena, other):
+        each.close()
+    assert driver.mapped == {}
+    assert driver.free == 1 << 40
+
+
 def test_no_growth_after_freeze() -> None:
     arena = Arena(FakeDriver(), small_layout())
     arena.allocate("a", Region.WEIGHTS, 10)

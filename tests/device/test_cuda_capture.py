@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,8 @@ from kernel_image import kernel_image
 
 from flare.device.cuda.captured import CapturedEmpty, CapturedKernel, GraphExportError, read_graph
 from flare.device.cuda.graph_spec import Edge, LaunchAttributes
+from flare.device.cuda.layout import plan_layout
+from flare.device.cuda.module_variables import addresses_in_variables, check_variables
 from flare.device.cuda.modules import ModuleRegistry
 from flare.errors import DeviceError
 
@@ -151,3 +154,36 @@ def test_a_copy_that_begins_inside() -> None:
     (node,) = read_graph(CapturedDriver(("MEMCPY", copy)), 1, registry()).nodes
     assert node.source.address == (1 << 40) + 3 + 200 + 1000  # type: ignore[union-attr]
     assert node.extent == (16, 4, 1)  # type: ignore[union-attr]
+
+
+class DriverWithVariables(FakeDriver):
+    """Gives out the variables of a module, `memory` by name; those it does not know are not given out."""
+
+    def __init__(self, memory: dict[str, bytes]) -> None:
+        super().__init__()
+        self.kept = {name: ctypes.create_string_buffer(data, len(data)) for name, data in memory.items()}
+
+    def probe(self, operation: str, *arguments: Any) -> tuple[int, Any]:
+        if operation == "cuModuleGetGlobal":
+            buffer = self.kept.get(arguments[1].decode())
+            return (500, None) if buffer is None else (0, (ctypes.addressof(buffer), len(buffer)))
+        if operation == "cuMemcpyDtoH":
+            ctypes.memmove(*arguments)
+            return 0, None
+        return super().probe(operation, *arguments)
+
+
+def test_addresses_in_variables_of_kernel_images() -> None:
+    layout = plan_layout()
+    inside, outside = layout.base + 4096, layout.base + layout.nbytes
+    table = struct.pack("<4Q", outside, inside, layout.base - 1, 7) + b"tail"
+    memory = {"table": table, "small": b"\1\0\0\0", "plain": struct.pack("<Q", 3)}
+    sizes = {name: len(data) for name, data in memory.items()} | {"secret": 8}
+    image = kernel_image(["sum_rows"], b"\1", sizes)
+    driver = DriverWithVariables(memory)
+    assert [*addresses_in_variables(driver, 5, image, layout)] == [("table", 8, inside)]
+    message = f"variable table of kernel image dddddddddddd holds the address {inside:#x} at byte 8"
+    with pytest.raises(GraphExportError, match=message):
+        check_variables(driver, {"d" * 64: 5}, {"d" * 64: image}, layout)
+    driver.fail = {"cuFuncGetModule": 1}
+    assert [*addresses_in_variables(driver, 5, image, layout)] == []

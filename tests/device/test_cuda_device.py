@@ -256,10 +256,12 @@ def test_every_edge_is_added_by_itself() -> None:
 
 def test_a_graph_that_must_not_move() -> None:
     driver = FakeDriver()
-    tensors = source(with_kernel(relocatable=False))
+    tensors = source(with_kernel(relocatable=False, immovable="a table of pointers"))
     tensors[image_tensor("d" * 64)] = b"image"
     with pytest.raises(
-        DeviceError, match=r"node 0 \(fill_rows\) has addresses of 0x3c0500000000 that must not"
+        DeviceError,
+        match=r"node 0 \(fill_rows\) has addresses of 0x3c0500000000 that must not be moved "
+        r"\(a table of pointers\): load the core at that base",
     ):
         CudaDevice(contract(), tensors, driver=driver, relocate=True)
     check_clean(driver)

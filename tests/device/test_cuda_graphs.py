@@ -21,7 +21,7 @@ from flare.device.cuda.captured import (
     CapturedSide,
     GraphExportError,
 )
-from flare.device.cuda.elf import function_names, image_bytes
+from flare.device.cuda.elf import function_names, image_bytes, variables
 from flare.device.cuda.graph_compare import confirm_relocation
 from flare.device.cuda.graph_export import AddressSpace, name_addresses
 from flare.device.cuda.graph_load import patched
@@ -227,8 +227,16 @@ def test_functions_and_size_of_an_image() -> None:
     assert image_bytes(lambda offset, length: memory[offset : offset + length]) == len(image)
     assert function_names(b"PTX or anything else") == frozenset()
     assert image_bytes(lambda offset, length: b"P" * length) is None
-    with pytest.raises(ValueError, match="damaged kernel image"):
-        function_names(image[:-40])
+    for read in (function_names, variables):
+        with pytest.raises(ValueError, match="damaged kernel image"):
+            read(image[:-40])
+
+
+def test_variables_of_an_image() -> None:
+    sizes = {"counter": 4, "_ZN1a5tableE": 64}
+    assert variables(kernel_image(["sum_rows"], b"\1", sizes)) == sizes
+    assert variables(kernel_image(["sum_rows"], b"\1")) == {}
+    assert variables(b"PTX or anything else") == {}
 
 
 def test_images_of_one_name_are_told_apart() -> None:

@@ -6,6 +6,7 @@ monotonic: nothing is returned before `close`, so an address once handed out sta
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from flare.contract import Region
@@ -74,15 +75,28 @@ class Arena:
                 f"region {region.value} needs {have + missing} bytes, its range has {span}",
                 field=region.value,
             )
-        address = self.layout.start(region) + have
-        handle = self._create(region, missing)
-        try:
-            self._driver.call("cuMemMap", address, missing, 0, handle, 0)
-            self._mapped.append((address, missing))
-            self._driver.call("cuMemSetAccess", address, missing, [self._access], 1)
-        finally:
-            self._driver.probe("cuMemRelease", handle)  # the mapping keeps the memory
+        self._map(self.layout.start(region) + have, missing, self._create(region, missing))
         self._backed[region] += missing
+
+    def share(self, other: Arena, regions: Iterable[Region]) -> None:
+        """Back regions, which are empty, with the memory of `other`, of the same ranges: one memory at two
+        addresses. It lives until both arenas are closed."""
+        for region in regions:
+            assert not self._backed[region], f"{region.value} has memory already"
+            offset = self.layout.start(region) - other.layout.start(region)
+            span, start = other._backed[region], other.layout.start(region)
+            for address, nbytes in other._mapped:
+                if start <= address < start + span:
+                    handle = self._driver.call("cuMemRetainAllocationHandle", address)
+                    self._map(address + offset, nbytes, handle)
+            self._backed[region] = span
+
+    def backed(self, name: str) -> int:
+        """Bytes of a buffer, from its start, that have memory."""
+        span = self.book.span(name)
+        offset = span.start - self.layout.base
+        home = next(r for r in self.layout.ranges if r.offset <= offset < r.offset + r.nbytes)
+        return max(min(span.nbytes, home.offset + self._backed[home.region] - offset), 0)
 
     def freeze(self) -> None:
         """Refuse growth from now on."""
@@ -129,6 +143,14 @@ class Arena:
                 field="layout.base",
             )
         return address
+
+    def _map(self, address: int, nbytes: int, handle: Any) -> None:
+        try:
+            self._driver.call("cuMemMap", address, nbytes, 0, handle, 0)
+            self._mapped.append((address, nbytes))
+            self._driver.call("cuMemSetAccess", address, nbytes, [self._access], 1)
+        finally:
+            self._driver.probe("cuMemRelease", handle)  # the mapping keeps the memory
 
     def _create(self, region: Region, nbytes: int) -> Any:
         try:

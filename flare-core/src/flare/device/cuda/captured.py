@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,10 +77,12 @@ CapturedNode = CapturedKernel | CapturedCopy | CapturedFill | CapturedEmpty
 
 @dataclass(frozen=True, slots=True)
 class CapturedGraph:
-    """Nodes in the driver's order, and edges between their numbers."""
+    """Nodes in the driver's order, edges between their numbers, and the handle of a function of every kernel
+    image."""
 
     nodes: tuple[CapturedNode, ...]
     edges: tuple[Edge, ...]
+    functions: Mapping[str, int] = field(default_factory=dict)
 
 
 def read_graph(driver: Driver, graph: int, registry: ModuleRegistry) -> CapturedGraph:
@@ -90,10 +93,8 @@ def read_graph(driver: Driver, graph: int, registry: ModuleRegistry) -> Captured
     nodes, _ = driver.call("cuGraphGetNodes", handle, count)
     numbers = {int(node): number for number, node in enumerate(nodes)}
     read = _NodeReader(driver, registry)
-    return CapturedGraph(
-        tuple(read.node(number, node) for number, node in enumerate(nodes)),
-        _edges(driver, handle, numbers),
-    )
+    described = tuple(read.node(number, node) for number, node in enumerate(nodes))
+    return CapturedGraph(described, _edges(driver, handle, numbers), read.functions)
 
 
 def _edges(driver: Driver, graph: Any, numbers: dict[int, int]) -> tuple[Edge, ...]:
@@ -110,6 +111,7 @@ def _edges(driver: Driver, graph: Any, numbers: dict[int, int]) -> tuple[Edge, .
 class _NodeReader:
     def __init__(self, driver: Driver, registry: ModuleRegistry) -> None:
         self._driver, self._registry = driver, registry
+        self.functions: dict[str, int] = {}
 
     def node(self, number: int, node: Any) -> CapturedNode:
         kind = self._driver.call("cuGraphNodeGetType", node)
@@ -145,8 +147,10 @@ class _NodeReader:
             parameters: tuple[bytes, ...] = (_packed_parameters(int(launch.extra)),)
         else:
             parameters = self._parameters(function, int(launch.kernelParams or 0))
+        image = self._registry.find(name, handles, lambda: sibling_names(driver, function))
+        self.functions[image] = int(function)  # the object ends with `launch`
         return CapturedKernel(
-            image=self._registry.find(name, handles, lambda: sibling_names(driver, function)),
+            image=image,
             function=name,
             grid=(launch.gridDimX, launch.gridDimY, launch.gridDimZ),
             block=(launch.blockDimX, launch.blockDimY, launch.blockDimZ),

@@ -35,6 +35,7 @@ from flare.device.cuda.graph_spec import (
     Pointer,
 )
 from flare.device.cuda.layout import ArenaLayout
+from flare.device.cuda.module_variables import check_variables
 from flare.device.cuda.modules import ModuleRegistry
 
 __all__ = ["AddressSpace", "GraphExportError", "export_graph", "name_addresses"]
@@ -54,12 +55,19 @@ class AddressSpace:
 
 
 def export_graph(
-    driver: Driver, context: Context, graph: int, arena: Arena, registry: ModuleRegistry
+    driver: Driver,
+    context: Context,
+    graph: int,
+    arena: Arena,
+    registry: ModuleRegistry,
+    *,
+    search_variables: bool = False,
 ) -> GraphSpec:
     """Describe the CUgraph `graph`, captured with all its memory in `arena`.
 
     Raises GraphExportError, naming node and parameter, for host, event, allocation and other nodes that a
-    core cannot hold and for addresses outside named buffers; DeviceError for a kernel of unknown image.
+    core cannot hold, for addresses outside named buffers and, with `search_variables`, for addresses in
+    variables of kernel images; DeviceError for a kernel of unknown image.
     """
 
     def is_memory(address: int) -> bool:
@@ -67,6 +75,8 @@ def export_graph(
         return driver.probe("cuPointerGetAttribute", attribute, address)[0] == 0
 
     captured = read_graph(driver, graph, registry)
+    if search_variables:
+        check_variables(driver, captured.functions, registry.images, arena.layout)
     return GraphSpec(
         version=VERSION,
         architecture=context.architecture,

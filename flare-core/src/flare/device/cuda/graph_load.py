@@ -159,9 +159,10 @@ class _Builder:
     def _value(self, number: int, node: KernelNode, parameter: Parameter) -> bytearray:
         value = patched(parameter, self._book)
         if not self._spec.relocatable and value != parameter.data:
+            because = f" ({self._spec.immovable})" if self._spec.immovable else ""
             raise DeviceError(
                 f"node {number} ({node.function}) has addresses of {self._spec.layout.base:#x} that must not "
-                "be moved: load the core at that base, in a fresh process",
+                f"be moved{because}: load the core at that base, in a fresh process",
                 field="layout.base",
             )
         return value

@@ -110,7 +110,8 @@ class Edge(msgspec.Struct, frozen=True, array_like=True):
 
 class GraphSpec(msgspec.Struct, frozen=True):
     """A whole graph, captured on `architecture` with a driver for CUDA `driver_version` in an arena of
-    `layout`. `relocatable`: two captures at different bases agree on which words are addresses."""
+    `layout`. `relocatable`: two captures at different bases agree on which words are addresses; otherwise
+    `immovable` says what must stay at its address."""
 
     version: int
     architecture: str
@@ -119,6 +120,7 @@ class GraphSpec(msgspec.Struct, frozen=True):
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
     relocatable: bool = False
+    immovable: str = ""
 
     @property
     def images(self) -> frozenset[str]:
