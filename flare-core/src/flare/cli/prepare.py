@@ -87,6 +87,14 @@ def prepare(
     forward: Annotated[
         Forward, typer.Option(help="GPU only: what of programs is captured. See docs/gpu.md.")
     ] = Forward.MODULES,
+    relocatable: Annotated[
+        bool,
+        typer.Option(
+            "--relocatable",
+            help="GPU only, not yet run on one: capture twice, so that the core can be loaded at other "
+            "addresses. See docs/gpu.md.",
+        ),
+    ] = False,
     eager: Annotated[
         bool,
         typer.Option(
@@ -115,7 +123,7 @@ def prepare(
         image_patches=image_patches,
         image_features=image_features,
     )
-    diagnostics = Diagnostics(form=Form(forward.value), eager=eager)
+    diagnostics = Diagnostics(form=Form(forward.value), eager=eager, relocatable=relocatable)
     check_target(device.value, discover().choose(name).distribution, diagnostics)
     destination = output or Path(f"{name}.core.safetensors")
     _check_writable(destination)

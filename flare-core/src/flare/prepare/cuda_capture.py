@@ -31,10 +31,19 @@ _POOLS: list[TorchPool] = []
 
 
 class CaptureRig:
-    """Arena, pools and stream of one export."""
+    """Arena, pools and stream of one capture of all programs. `search_variables`: see `export_graph`."""
 
-    def __init__(self, driver: CudaDriver, context: Context, arena: Arena, images: ModuleRegistry) -> None:
+    def __init__(
+        self,
+        driver: CudaDriver,
+        context: Context,
+        arena: Arena,
+        images: ModuleRegistry,
+        *,
+        search_variables: bool = False,
+    ) -> None:
         self.driver, self.context, self.arena, self.images = driver, context, arena, images
+        self._search_variables = search_variables
         self.scratch = TorchPool(arena, Region.SCRATCH, "scratch")
         self.temporaries = TorchPool(arena, Region.GRAPH_POOL, "graph_pool")
         _POOLS.extend((self.scratch, self.temporaries))
@@ -78,12 +87,14 @@ class CaptureRig:
             _show(report, progress)
         return report
 
-    def capture(self, programs: tuple[CudaProgram, ...], progress: Progress) -> dict[str, GraphSpec]:
+    def capture(
+        self, programs: tuple[CudaProgram, ...], progress: Progress, title: str = "Capture programs"
+    ) -> dict[str, GraphSpec]:
         """The graph of every program, by name; nothing is allocated afterwards."""
         try:
             with torch.no_grad(), torch.device("cuda"):
                 self._warm_up(_smallest(programs))
-                return self._graphs(programs, progress)
+                return self._graphs(programs, progress, title)
         except torch.cuda.OutOfMemoryError as error:
             raise self.scratch.error or self.temporaries.error or error from error
 
@@ -103,8 +114,10 @@ class CaptureRig:
                 self._call(program)()
         self._stream.synchronize()
 
-    def _graphs(self, programs: tuple[CudaProgram, ...], progress: Progress) -> dict[str, GraphSpec]:
-        with progress.phase("Capture programs", total_steps=len(programs)) as bar:
+    def _graphs(
+        self, programs: tuple[CudaProgram, ...], progress: Progress, title: str
+    ) -> dict[str, GraphSpec]:
+        with progress.phase(title, total_steps=len(programs)) as bar:
             captured = {}
             for program in programs:
                 name = program.definition.name
@@ -116,7 +129,14 @@ class CaptureRig:
 
     def _described(self, name: str, graph: torch.cuda.CUDAGraph) -> GraphSpec:
         try:
-            return export_graph(self.driver, self.context, graph.raw_cuda_graph(), self.arena, self.images)
+            return export_graph(
+                self.driver,
+                self.context,
+                graph.raw_cuda_graph(),
+                self.arena,
+                self.images,
+                search_variables=self._search_variables,
+            )
         except GraphExportError as error:
             raise GraphExportError(f"program {name}: {error}", field=error.field) from error
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -27,6 +28,11 @@ class CudaProgram:
 
     definition: ProgramDefinition
     forward: Forward | None
+
+
+def as_written(programs: Iterable[CudaProgram]) -> tuple[ProgramDefinition, ...]:
+    """Programs whose modules are captured: their tensors must be memory while that happens."""
+    return tuple(program.definition for program in programs if program.forward is None)
 
 
 def build_programs(

@@ -24,7 +24,8 @@ from flare.device.cuda.modules import ModuleRegistry
 from flare.device.cuda.torch_pool import buffer_tensor
 from flare.device.sizing import BLOCK_REGIONS
 from flare.prepare.cuda_capture import CaptureRig
-from flare.prepare.cuda_programs import build_programs
+from flare.prepare.cuda_moved import captured_elsewhere
+from flare.prepare.cuda_programs import as_written, build_programs
 from flare.prepare.cuda_tensors import ArenaTensors, materialised
 from flare.prepare.definition import ProgramSet
 from flare.prepare.diagnostics import Diagnostics
@@ -76,20 +77,23 @@ class CudaTarget:
         """See `PreparationTarget.export`.
 
         Raises TraceError, DeviceError naming an operator that has no kernel here or a node that no core can
-        hold, and CapacityError when the GPU is too small.
+        hold, and CapacityError when the GPU is too small. With `relocatable`, see `captured_elsewhere` too.
         """
         free, total = self._context.memory
         kernels = load_kernels(programs.operator_library)
         device = torch.device("cuda", torch.cuda.current_device())
         built = build_programs(programs, kernels, device, progress, self._diagnostics.form)
-        captured = tuple(program.definition for program in built if program.forward is None)
+        captured = as_written(built)
         arena = Arena(self._driver, plan_layout())
         try:
-            rig = CaptureRig(self._driver, self._context, arena, self._images)
+            relocatable = self._diagnostics.relocatable
+            rig = CaptureRig(self._driver, self._context, arena, self._images, search_variables=relocatable)
             rig.place(programs.buffers)
             with materialised(captured, rig.tensors):
                 report = rig.tune(built, kernels.tuning(cache_directory() / "tuning"), progress)
                 graphs = rig.capture(built, progress)
+                if relocatable:
+                    graphs = captured_elsewhere(rig, built, programs.buffers, graphs, progress)
             return _exported(programs, graphs, rig, report, in_use=total - free)
         finally:
             torch.cuda.synchronize()

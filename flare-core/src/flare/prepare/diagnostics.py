@@ -18,7 +18,9 @@ class Form(StrEnum):
 @dataclass(frozen=True, kw_only=True)
 class Diagnostics:
     """`form` of the programs that are captured. `eager`: every program also runs from Python, as its modules
-    are written, and what it draws is compared with what its captured graph draws."""
+    are written, and what it draws is compared with what its captured graph draws. `relocatable`: programs are
+    captured a second time, at other addresses, and a core is refused that keeps addresses out of sight."""
 
     form: Form = Form.MODULES
     eager: bool = False
+    relocatable: bool = False

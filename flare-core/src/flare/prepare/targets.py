@@ -21,7 +21,7 @@ def check_target(kind: str, distribution: str, diagnostics: Diagnostics | None =
     if kind != "cuda":
         if diagnostics not in (None, Diagnostics()):
             raise DeviceError(
-                f"--forward and --eager are for --device cuda: for {kind} nothing is captured",
+                f"--forward, --relocatable and --eager are for --device cuda: for {kind} nothing is captured",
                 field="device",
             )
         return
