@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import run
 
 from flare.device.cuda.driver import CudaDriver
 from flare.errors import DeviceError
-
-HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope="session")
@@ -28,14 +25,6 @@ def gpu() -> CudaDriver:
     if not torch.cuda.is_available():
         pytest.skip("torch sees no GPU")
     return driver
-
-
-def run(script: str, *arguments: str) -> str:
-    """The output of a script of this directory in a process of its own."""
-    command = [sys.executable, str(HERE / script), *arguments]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=280)
-    assert result.returncode == 0, result.stdout + result.stderr
-    return result.stdout
 
 
 @pytest.fixture(scope="session")

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import math
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import run
 
 from flare.contract import ProgramKind, Region
 from flare.corefile import CoreReader, read_contract
@@ -18,7 +17,6 @@ from flare.device.cuda.driver import CudaDriver
 from flare.device.cuda.graph_spec import CopyNode, decode
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(900)]
-HERE = Path(__file__).parent
 
 # Nats between two implementations of a two-layer model in BF16.
 NEAR = 0.1
@@ -28,7 +26,7 @@ NEAR = 0.1
 def prepared(gpu: CudaDriver, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Directory of the tiny model's cores for GPU and CPU, and of what both drew."""
     directory = tmp_path_factory.mktemp("tiny")
-    _run("tiny_core.py", str(directory))
+    run("tiny_core.py", str(directory), seconds=800)
     return directory
 
 
@@ -45,17 +43,9 @@ def served(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     for name in ("torch", "triton", "transformers"):
         (barred / f"{name}.py").write_text(f"raise ImportError('{name} has no place here')\n")
     path = os.pathsep.join([str(barred), os.environ.get("PYTHONPATH", "")])
-    found: dict[str, Any] = json.loads(_run("tiny_serve.py", str(prepared / "cuda.core"), path=path))
+    said = run("tiny_serve.py", str(prepared / "cuda.core"), path=path, seconds=800)
+    found: dict[str, Any] = json.loads(said.splitlines()[-1])
     return found
-
-
-def _run(script: str, argument: str, path: str | None = None) -> str:
-    """The last line that a script of this directory prints, in a process of its own."""
-    environment = os.environ if path is None else os.environ | {"PYTHONPATH": path}
-    command = [sys.executable, str(HERE / script), argument]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=800, env=environment)
-    assert result.returncode == 0, result.stdout + result.stderr
-    return (result.stdout.splitlines() or [""])[-1]
 
 
 def test_the_core_says_what_it_is_for(prepared: Path) -> None:
