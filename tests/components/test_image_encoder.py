@@ -57,3 +57,21 @@ def test_the_bits_do_not_depend_on_the_capacity_nor_on_the_padding(dtype, sizes)
     assert results
     for other in results[1:]:
         assert torch.equal(other, results[0])
+
+
+@pytest.mark.parametrize("sizes", GRIDS)
+@torch.inference_mode()
+def test_bf16_features_are_as_near_as_those_of_transformers(pair, sizes):
+    tower, _ = pair
+    frequencies = tower.rotary_pos_emb.inv_freq
+    rounded = copy.deepcopy(tower).bfloat16()
+    rounded.rotary_pos_emb.inv_freq = frequencies
+    encoder = image_encoder(copy.deepcopy(rounded))
+    encoder.frequencies = frequencies
+    exact = copy.deepcopy(rounded).float()
+    exact.rotary_pos_emb.inv_freq = frequencies
+    patches = patches_of(sizes, tower).bfloat16().float()
+    want = exact(patches, torch.tensor([sizes])).pooler_output
+    theirs = rounded(patches, torch.tensor([sizes])).pooler_output.float()
+    ours = encoder(patches, torch.tensor(sizes, dtype=torch.int32)).float()
+    assert float((ours - want).norm()) < 1.2 * float((theirs - want).norm())

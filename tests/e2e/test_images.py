@@ -12,13 +12,31 @@ import pytest
 from flare_run import FlareRun
 from qwen_pictures import message, picture, prompts
 
+from flare.frontend.prompts import Prompt
 from flare.testing import TINY_CAPACITIES, round_trip
 from flare.testing.plugin import TinyCheckpoints
 from flare_recipe_qwen.recipe import RECIPE
 
-# The thought stands where the prompt of the first turn ends, so that all of it is a prefix of the second.
-ANSWER = {"role": "assistant", "reasoning_content": "whiskers", "content": "a cat"}
+Messages = Sequence[Mapping[str, Any]]
+
 CAT, DOG, SHIP = (picture(100, 90, seed) for seed in range(3))
+ANSWER = {"role": "assistant", "content": "a cat"}
+THOUGHT = {"role": "assistant", "reasoning_content": "whiskers", "content": "a cat"}
+BOUND = 1e-3  # nats in FP32, between a prompt computed at once and one continued
+
+
+@dataclasses.dataclass
+class Answer:
+    """What was drawn with its log-probabilities, the tokens of the prompt, and those found in the cache."""
+
+    tokens: list[str]
+    logprobs: list[float]
+    count: int
+    cached: int
+
+    def is_that_of(self, other: Answer) -> bool:
+        near = all(abs(a - b) < BOUND for a, b in zip(self.logprobs, other.logprobs, strict=True))
+        return near and (self.tokens, self.count) == (other.tokens, other.count)
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +46,7 @@ def checkpoint(flare_tiny_checkpoint: TinyCheckpoints) -> Path:
 
 @pytest.fixture(scope="module")
 def image_client(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[openai.OpenAI]:
-    capacities = dataclasses.replace(TINY_CAPACITIES, concurrency=2, snapshot_rows=32)
+    capacities = dataclasses.replace(TINY_CAPACITIES, concurrency=2, snapshot_rows=64)
     core = round_trip(
         RECIPE, checkpoint, tmp_path_factory.mktemp("images") / "core.safetensors", capacities=capacities
     )
@@ -36,56 +54,80 @@ def image_client(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> 
         yield client
 
 
-def ask(
-    client: openai.OpenAI, messages: Sequence[Mapping[str, Any]], salt: str, tokens: int = 4
-) -> tuple[str, int, int]:
-    """The answer, the tokens of the prompt, and those of them that were cached."""
+def ask(client: openai.OpenAI, messages: Messages, salt: str) -> Answer:
     response = client.chat.completions.create(
         model=client.models.list().data[0].id,
         messages=messages,  # type: ignore[arg-type]
-        max_tokens=tokens,
-        temperature=0.05,
+        max_tokens=4,
+        temperature=0.01,
         seed=7,
-        extra_body={"cache_salt": salt, "ignore_eos": True, "top_k": 1},
+        logprobs=True,
+        extra_body={"cache_salt": salt, "ignore_eos": True},
     )
     assert response.usage is not None
+    assert response.choices[0].logprobs is not None
+    drawn = response.choices[0].logprobs.content or []
     details = response.usage.prompt_tokens_details
-    answer = response.choices[0].message.content or ""
-    return answer, response.usage.prompt_tokens, 0 if details is None else details.cached_tokens or 0
+    return Answer(
+        tokens=[one.token for one in drawn],
+        logprobs=[one.logprob for one in drawn],
+        count=response.usage.prompt_tokens,
+        cached=0 if details is None else details.cached_tokens or 0,
+    )
 
 
-def test_a_repeated_prompt_with_an_image_costs_nothing(image_client: openai.OpenAI, checkpoint: Path) -> None:
+@pytest.fixture
+def prompt(checkpoint: Path) -> Any:
+    frontend = prompts(checkpoint)
+
+    def of(messages: Messages) -> Prompt:
+        return frontend.from_messages(messages)
+
+    return of
+
+
+def test_a_repeated_prompt_with_an_image_costs_nothing(image_client: openai.OpenAI, prompt: Any) -> None:
     messages = [message("what is ", CAT, "?")]
-    first, count, cached = ask(image_client, messages, "repeat")
-    assert cached == 0
-    assert count == len(prompts(checkpoint).from_messages(messages).tokens)
-    assert ask(image_client, messages, "repeat") == (first, count, count)
+    first = ask(image_client, messages, "repeat")
+    assert (first.cached, first.count) == (0, len(prompt(messages).tokens))
+    again = ask(image_client, messages, "repeat")
+    assert again == dataclasses.replace(first, cached=first.count)
 
 
-def test_a_second_turn_costs_its_suffix(image_client: openai.OpenAI) -> None:
+@pytest.mark.parametrize("answer", [ANSWER, THOUGHT], ids=["answer", "thought"])
+def test_a_second_turn_costs_its_suffix(
+    image_client: openai.OpenAI, prompt: Any, answer: dict[str, str]
+) -> None:
     messages = [message("what is ", CAT, "?")]
-    _, kept, _ = ask(image_client, messages, "turns")
-    more = [*messages, ANSWER, message("sure?")]
-    reused, _, cached = ask(image_client, more, "turns")
-    assert cached >= kept
-    fresh, _, nothing = ask(image_client, more, "turns, computed whole")
-    assert nothing == 0
-    assert reused == fresh
+    first = ask(image_client, messages, f"turns {answer}")
+    more = [*messages, answer, message("sure?")]
+    second = ask(image_client, more, f"turns {answer}")
+    # Without the thought that its prompt began, the first turn's text goes on behind the question.
+    assert second.cached >= (first.count if answer is THOUGHT else prompt(messages).endpoints[-1])
+    whole = ask(image_client, more, f"turns {answer}, computed whole")
+    assert whole.cached == 0
+    assert second.is_that_of(whole)
 
 
-def test_the_same_text_with_another_image_never_hits(image_client: openai.OpenAI, checkpoint: Path) -> None:
+def test_the_same_text_with_another_image_never_hits(image_client: openai.OpenAI, prompt: Any) -> None:
+    cat, dog = [message("what is ", CAT, "?")], [message("what is ", DOG, "?")]
+    first = ask(image_client, cat, "other")
+    other = ask(image_client, dog, "other")
+    assert other.cached <= prompt(cat).images[0].start
+    assert other.is_that_of(ask(image_client, dog, "other, computed whole"))
+    assert not other.is_that_of(first)
+
+
+@pytest.mark.parametrize("answer", [ANSWER, THOUGHT], ids=["answer", "thought"])
+def test_an_appended_image_keeps_the_earlier_prefix(
+    image_client: openai.OpenAI, prompt: Any, answer: dict[str, str]
+) -> None:
     messages = [message("what is ", CAT, "?")]
-    ask(image_client, messages, "other")
-    before = prompts(checkpoint).from_messages(messages).images[0].start
-    other, _, cached = ask(image_client, [message("what is ", DOG, "?")], "other")
-    assert cached <= before
-    assert other == ask(image_client, [message("what is ", DOG, "?")], "other, alone")[0]
-
-
-def test_an_appended_image_keeps_the_earlier_prefix(image_client: openai.OpenAI, checkpoint: Path) -> None:
-    messages = [message("what is ", CAT, "?")]
-    _, kept, _ = ask(image_client, messages, "append")
-    more = [*messages, ANSWER, message("and ", SHIP, "?")]
-    reused, _, cached = ask(image_client, more, "append")
-    assert kept <= cached < prompts(checkpoint).from_messages(more).images[1].start
-    assert reused == ask(image_client, more, "append, computed whole")[0]
+    ask(image_client, messages, f"append {answer}")
+    more = [*messages, answer, message("and ", SHIP, "?")]
+    second = ask(image_client, more, f"append {answer}")
+    assert prompt(messages).endpoints[-1] <= second.cached <= prompt(more).images[1].start
+    assert second.is_that_of(ask(image_client, more, f"append {answer}, computed whole"))
+    other = ask(image_client, [*more[:-1], message("and ", DOG, "?")], f"append {answer}")
+    assert other.cached <= prompt(more).images[1].start
+    assert not other.is_that_of(second)

@@ -46,6 +46,7 @@ def test_inspect_lists_what_is_retained_and_replaced(flare_core: TinyCores) -> N
     assert "torch.nn.modules.sparse.Embedding" in provenance.retained_modules
     assert any(name.endswith("Qwen4ExpVisionBlock") for name in provenance.retained_modules)
     assert len(provenance.replaced_modules) == 11
+    assert "256 patches each, 256 tokens per request" in said
     for name in (*provenance.retained_modules, *provenance.replaced_modules):
         assert name in said
 

@@ -12,7 +12,7 @@ import typer
 from flare.cli.app import app, reports_errors
 
 if TYPE_CHECKING:
-    from flare.contract import PreparedContract
+    from flare.contract import Capacities, PreparedContract
 
 
 @app.command()
@@ -89,6 +89,7 @@ def _print(contract: PreparedContract, digest: str, roles: dict[str, int]) -> No
             f"({capacities.snapshot_rows} for snapshots), up to {capacities.addressable_rows}",
             "prefill": ", ".join(map(str, capacities.prefill_tokens)),
             "decode": ", ".join(map(str, capacities.decode_lanes)),
+            **({"images": _images(capacities)} if capacities.image_patches else {}),
         },
     )
     section(
@@ -124,3 +125,8 @@ def _print(contract: PreparedContract, digest: str, roles: dict[str, int]) -> No
             time = f"{tuned.microseconds[tuned.chosen]:.1f}" if tuned.chosen in tuned.microseconds else ""
             table.add_row(*map(escape, (tuned.operator, tuned.shape, tuned.chosen, time, others)))
         console.print(table)
+
+
+def _images(capacities: Capacities) -> str:
+    sizes = ", ".join(map(str, capacities.image_patches))
+    return f"{sizes} patches each, {capacities.image_features} tokens per request"
