@@ -29,6 +29,8 @@ def hybrid(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     source = ("--checkpoint", str(checkpoint), "--dtype", "float32")
     done = run_to_end("prepare", "qwen3.8-flash", *source, *sizes, "-o", core, seconds=240)
     assert done.returncode == 0, done.stderr
+    assert "Left out: 1 tensors (multi-token prediction is not prepared)" in done.stderr
+    assert "Left out: 3 tensors (constants of the hash are computed)" in done.stderr
     with FlareRun(core, "--snapshot-rows", "256") as server, server.client() as client:
         yield client
 
@@ -84,3 +86,19 @@ def test_the_second_turn_of_a_chat_costs_its_suffix(hybrid: openai.OpenAI, check
     assert third.usage.prompt_tokens_details is not None
     told = tokenizer.encode(f"<|im_start|>assistant\n{answer['content']}<|im_end|>\n").ids
     assert third.usage.prompt_tokens_details.cached_tokens == len(common) + len(told)
+
+
+def test_thinking_is_switched_by_the_request(hybrid: openai.OpenAI) -> None:
+    question = [{"role": "user", "content": "1+1?"}]
+    said = {}
+    for enabled in (True, False):
+        options = {"ignore_eos": True, "chat_template_kwargs": {"enable_thinking": enabled}}
+        answer = hybrid.chat.completions.create(
+            model="qwen3.8-flash", messages=question, max_tokens=8, seed=1, extra_body=options
+        )
+        assert answer.usage is not None
+        said[enabled] = answer.usage.prompt_tokens, answer.choices[0].message
+    # A closed thought is a newline, its mark, and two more newlines.
+    assert said[False][0] == said[True][0] + 4
+    assert said[True][1].reasoning_content
+    assert said[False][1].content

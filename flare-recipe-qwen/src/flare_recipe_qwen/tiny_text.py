@@ -46,6 +46,9 @@ TEMPLATE = """\
 {% for tool in tools %}{{ tool | tojson }}
 {% endfor %}<|im_end|>
 {% endif %}
+{%- if reasoning_effort is defined %}<|im_start|>system
+Reasoning effort: {{ reasoning_effort }}<|im_end|>
+{% endif %}
 {%- for message in messages %}
 {%- if message.role == 'tool' %}<|im_start|>user
 <tool_response>
@@ -73,6 +76,7 @@ TEMPLATE = """\
 {%- if add_generation_prompt %}<|im_start|>assistant
 <think>
 {% if not enable_thinking | default(true) %}
+
 </think>
 
 {% endif %}

@@ -98,6 +98,8 @@ class PreparationSession:
             frontend = self.recipe.frontend.assets(checkpoint, config, self.recipe.sampling)
             plan = self._plan(config, built, frontend)
             frontend = _with_bounded_images(frontend, plan)
+        for line in mapping.left_out(checkpoint):
+            self.progress.note(line)
         layout = BufferLayout()
         weights = place_weights(built, layout)
         programs = self.recipe.programs.compose(plan, built.module, layout, weights)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -88,6 +89,11 @@ class TensorMap:
             self.info(target, store)
         for table in self.tables.values():
             table.shape(store)
+
+    def left_out(self, store: TensorStore) -> list[str]:
+        """One line for every reason why tensors of `store` are ignored."""
+        reasons = Counter(reason for name, reason in self.ignored.items() if name in store.tensors)
+        return [f"Left out: {count} tensors ({reason})" for reason, count in sorted(reasons.items())]
 
     def info(self, target: str, store: TensorStore) -> TensorInfo:
         """The header that `target` will have; its dtype is that of its first source."""
