@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from flare.bench.engine_share import read_gauges
+from flare.bench.gauges import read_gauges
 
 # Of `/metrics`, without the prefix: what must come back when nothing is served.
 COUNTS = ("free_pages", "free_rows", "free_slots", "num_requests_running", "num_requests_waiting")

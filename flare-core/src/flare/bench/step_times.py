@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from prometheus_client.parser import text_string_to_metric_families
+from flare.bench.gauges import read_gauges
 
 _PERIOD, _PROGRAM = "flare:step_period_seconds", "flare:program_seconds"
 
@@ -18,12 +18,6 @@ class StepTimes(NamedTuple):
 
 def read_step_times(page: str | None) -> StepTimes | None:
     """From a Prometheus page; None when it is none, or has no such gauges yet."""
-    values: dict[str, float] = {}
-    try:
-        for family in text_string_to_metric_families(page or ""):
-            for sample in family.samples:
-                values.setdefault(sample.name, float(sample.value))
-    except (ValueError, IndexError, KeyError):
-        return None
+    values = read_gauges(page)
     times = StepTimes(values.get(_PERIOD, 0.0), values.get(_PROGRAM, 0.0))
     return times if times.period > 0 and times.program > 0 else None
