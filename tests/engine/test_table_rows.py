@@ -98,7 +98,7 @@ def test_wrong_rows_are_noticed(monkeypatch, fault):
             inputs = list(lane.request.tokens[at : at + lane.length])
             before = [] if fault == "no history" else lane.request.tokens[max(at - 2, 0) : max(at, 0)]
             start = start + (fault == "another lane") if start + len(inputs) < len(view) else start
-            view[start : start + len(inputs)] = self._rows[self._lookup.rows(before, inputs)]
+            view[start : start + len(inputs)] = self._read(self._lookup.rows(before, inputs))
 
     monkeypatch.setattr(TableRows, "__call__", pack)
     harness = Harness(TABLED)

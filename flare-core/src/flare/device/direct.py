@@ -28,6 +28,7 @@ from flare.contract import (
 from flare.device.base import Bytes, Device
 from flare.device.direct_images import TEXT, EncodableImage, SeenImages
 from flare.device.lookups import lookup_of
+from flare.device.table_reader import TableReader
 
 _NUMPY = {DType.I32: np.int32, DType.I64: np.int64, DType.F32: np.float32, DType.U8: np.uint8}
 S, F = ValueSource, CompletionField
@@ -72,9 +73,9 @@ class DirectRunner:
         self.programs = {program.name: program for program in self.contract.programs}
         self._next_page = 1
         self.elapsed_us = 0.0
-        self._lookups = {
-            name: lookup_of(t) for t in self.contract.tables if (name := t.name) in device.tables
-        }
+        delivered = [table for table in self.contract.tables if table.name in device.tables]
+        self._lookups = {table.name: lookup_of(table) for table in delivered}
+        self._readers = {t.name: TableReader(device.tables[t.name], t.row_bytes) for t in delivered}
 
     def reuse_pages(self) -> None:
         """Deal pages from the beginning again; requests made before must not run any more."""
@@ -115,12 +116,11 @@ class DirectRunner:
         request.seen = SeenImages.of(images, rope_positions)
 
     def _look_up(self, table: str, histories: object, target: NDArray[np.generic]) -> None:
-        lookup = self._lookups[table]
-        contents = self.device.tables[table].reshape(-1, target.shape[-1])
+        lookup, read = self._lookups[table], self._readers[table]
         for row, history in enumerate(cast(Sequence[Sequence[int]], histories)):
             if history:
                 found = lookup.rows(history[-1 - lookup.context : -1], history[-1:])
-                target[row] = contents[found[0]]
+                target[row] = read(found[0])
 
     def run(
         self, name: str, values: Mapping[ValueSource, object]

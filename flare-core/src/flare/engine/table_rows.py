@@ -1,6 +1,6 @@
 """Host delivery of tables: the rows that a step's tokens need, copied from the core into its upload.
 
-A row is read where the core file is mapped: only what is asked for comes into memory.
+A row is read where the core file is mapped, and nothing else of it stays in memory.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from flare.contract import Program, TableResource
 from flare.device.lookups import lookup_of
+from flare.device.table_reader import TableReader
 from flare.engine.token_rows import TokenRows
 from flare.scheduler import Lane, Plan
 
@@ -25,7 +26,7 @@ class TableRows:
     """
 
     def __init__(self, table: TableResource, contents: NDArray[np.uint8], program: Program) -> None:
-        self._rows = contents.reshape(table.rows, table.row_bytes)
+        self._read = TableReader(contents, table.row_bytes)
         self._lookup = lookup_of(table)
         self._token_rows = TokenRows(program)
 
@@ -34,7 +35,7 @@ class TableRows:
         view[:] = 0
         for lane, rows in self._token_rows.of(plan):
             before = lane.request.tokens[max(lane.consumed - self._lookup.context, 0) : lane.consumed]
-            view[rows] = self._rows[self._lookup.rows(before, _inputs(lane))]
+            view[rows] = self._read(self._lookup.rows(before, _inputs(lane)))
 
 
 def _inputs(lane: Lane) -> list[int]:
