@@ -20,8 +20,8 @@ class ChatFormat(Format):
     chunk_object_name = "chat.completion.chunk"
 
     def choice(self, delta: Delta, choice: Choice) -> dict[str, Any]:
-        """See `Format`. Reasoning is where DeepSeek's API put it and other servers followed
-        (https://api-docs.deepseek.com/guides/reasoning_model)."""
+        """See `Format`. Reasoning has a field of its own, the one that other servers have it in."""
+        # https://api-docs.deepseek.com/guides/reasoning_model
         message = {"role": "assistant", "content": delta.text, "refusal": None}
         if delta.reasoning:
             message["reasoning_content"] = delta.reasoning
