@@ -32,7 +32,7 @@ print(json.dumps(loaded))
 _ROOMS = (
     "flare.cli flare.authoring flare.bench flare.engine.process flare.server flare.prepare.run "
     "flare.testing.plugin flare.testing.recipe_check flare.testing.tiny_core flare_components.serving "
-    "flare_recipe_smollm.recipe flare_recipe_my_model.recipe"
+    "flare_recipe_qwen.recipe flare_recipe_smollm.recipe flare_recipe_my_model.recipe"
 )
 
 
@@ -163,10 +163,10 @@ def use_example(stranger: Stranger) -> None:
 
 
 def check_installation(stranger: Stranger) -> None:
-    """Both recipes are found, and every module comes from the clean environment."""
+    """All recipes are found, and every module comes from the clean environment."""
     rows = json.loads(stranger.run("flare recipes --json"))
     status = {row["name"]: row["status"] for row in rows}
-    assert status == {"my-model-tiny": "ok", "smollm2-135m": "ok"}, rows
+    assert status == dict.fromkeys(("my-model-tiny", "qwen3.8-flash", "smollm2-135m"), "ok"), rows
     (stranger.directory / "modules.py").write_text(_MODULES)
     loaded = json.loads(stranger.run(f"python modules.py {_ROOMS}"))
     outside = {name: file for name, file in loaded.items() if not str(file).startswith(f"{stranger.venv}/")}
