@@ -3,10 +3,10 @@
 The same calls give the same plans. Time enters only as measured program costs.
 """
 
-from flare.scheduler.limits import Refusal
 from flare.scheduler.listener import Listener
 from flare.scheduler.plan import Capture, Lane, Plan, Transfer
 from flare.scheduler.records import LaneRecord
+from flare.scheduler.refusal import Refusal
 from flare.scheduler.request import Phase, Request, RequestSpec
 from flare.scheduler.scheduler import Scheduler
 from flare.scheduler.settings import Settings

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flare.contract import PreparedContract, Program, ProgramKind
+from flare.scheduler.refusal import Refusal
 from flare.scheduler.request import ImageSpec, Request
 
 
@@ -21,24 +22,25 @@ class Images:
         self._largest_chunk = contract.capacities.prefill_tokens[-1]
         self._atomic = any(scheme.atomic_spans for scheme in contract.schemes)
 
-    def problem(self, images: Sequence[ImageSpec], prompt_length: int) -> str | None:
+    def refusal(self, images: Sequence[ImageSpec], prompt_length: int) -> Refusal | None:
         """Why the core cannot serve a prompt with these images, or None."""
         if not images:
             return None
         if not self._programs:
-            return "this model takes no images"
+            return _beyond("this model takes no images")
         end = 0
         for image in images:
             if image.start < end or image.tokens < 1 or image.start + image.tokens > prompt_length:
-                return "image placeholders overlap or lie outside the prompt"
+                return Refusal("invalid_request", "image placeholders overlap or lie outside the prompt")
             end = image.start + image.tokens
             if patches(image) > self._programs[-1].tokens:
-                return f"an image has {patches(image)} patches; this core takes {self._programs[-1].tokens}"
+                most = self._programs[-1].tokens
+                return _beyond(f"an image has {patches(image)} patches; this core takes {most}")
             if self._atomic and image.tokens > self._largest_chunk:
-                return f"an image has {image.tokens} tokens; this core takes {self._largest_chunk}"
+                return _beyond(f"an image has {image.tokens} tokens; this core takes {self._largest_chunk}")
         features = sum(image.tokens for image in images)
         if features > self._features:
-            return f"the images have {features} tokens together; this core takes {self._features}"
+            return _beyond(f"the images have {features} tokens together; this core takes {self._features}")
         return None
 
     def next(self, request: Request) -> tuple[int, Program] | None:
@@ -63,6 +65,10 @@ class Images:
                     whole = image.start <= request.consumed
                     return (image.start + image.tokens, True) if whole else (image.start, False)
         return end, False
+
+
+def _beyond(message: str) -> Refusal:
+    return Refusal("capacity_exceeded", message)
 
 
 def patches(image: ImageSpec) -> int:

@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
-
 from flare.contract import CompletionField, PreparedContract, ProgramKind, ValueSource
 from flare.scheduler.images import Images
+from flare.scheduler.refusal import Refusal
 from flare.scheduler.request import RequestSpec
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why a request was not taken; `message` is for the client."""
-
-    reason: Literal["context_exceeded", "capacity_exceeded", "queue_full", "invalid_request"]
-    message: str
 
 
 class Limits:
@@ -54,8 +44,8 @@ class Limits:
             )
         if min(spec.prompt) < 0 or max(spec.prompt) >= self._vocab_size:
             return Refusal("invalid_request", f"prompt tokens must lie in 0..{self._vocab_size - 1}")
-        if problem := self._images.problem(spec.images, len(spec.prompt)):
-            return Refusal("capacity_exceeded" if "takes" in problem else "invalid_request", problem)
+        if refusal := self._images.refusal(spec.images, len(spec.prompt)):
+            return refusal
         if spec.min_tokens and not self._takes_min_tokens:
             return Refusal("invalid_request", "this core does not take min_tokens")
         if spec.logprobs is not None and not self._reports_logprobs:

@@ -32,11 +32,12 @@ from flare.cache import CheckpointTree, PagePool, RowPool, SlotPool
 from flare.contract import PendingTokens, PreparedContract, ProgramKind, Status
 from flare.scheduler.captures import capture_budget, prefill_endpoints
 from flare.scheduler.costs import ProgramCosts
-from flare.scheduler.limits import Limits, Refusal
+from flare.scheduler.limits import Limits
 from flare.scheduler.listener import Listener
 from flare.scheduler.plan import Capture, Plan
 from flare.scheduler.queue import WaitingQueue
 from flare.scheduler.records import LaneRecord, check_records
+from flare.scheduler.refusal import Refusal
 from flare.scheduler.request import Phase, Request, RequestSpec
 from flare.scheduler.residency import PrefixCounts, Residency
 from flare.scheduler.restores import Restores
