@@ -130,15 +130,17 @@ class OutputMachine:
 
     def _in_call(self, mark: Mark) -> list[OutputEvent]:
         self._raw += mark.text
-        if self._call is None:
-            return [self._end_call(broken=True)]
-        try:
-            events = self._call.mark(mark)
-        except BrokenCallError:
-            self._call = None
-            return [self._end_call(broken=True)] if mark in self._end_marks else []
-        if self._call.done:
-            self._end_call(broken=False)
+        events: list[OutputEvent] = []
+        if self._call is not None:
+            try:
+                events = self._call.mark(mark)
+            except BrokenCallError:
+                self._call = None
+        if self._call is None and mark in self._end_marks:
+            events = [self._break()]
+        elif self._call is None or not self._call.done:
+            return events
+        self._end_call()
         return events
 
     def _begin_call(self, mark: Mark) -> None:
@@ -150,13 +152,11 @@ class OutputMachine:
             self._call = TaggedCall(self.calls, self._calls, self._tools)
         self._begun = self._call
 
-    def _end_call(self, broken: bool) -> Broken:
-        event = self._break() if broken else Broken(None, "")
+    def _end_call(self) -> None:
         self.calls += self._begun.name is not None
         assert self._calls is not None
         self._state = "section" if self._calls.section is not None else "answer"
         self._call = None
-        return event
 
     def _break(self) -> Broken:
         return Broken(self._begun.index if self._begun.name is not None else None, self._raw)
