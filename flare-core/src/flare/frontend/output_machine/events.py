@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -52,3 +53,11 @@ class Broken:
 
 
 OutputEvent = Reasoning | Answer | CallStart | Arguments | CallEnd | Broken
+
+
+class BrokenCallError(Exception):
+    """What was read is no call of the format; `events` are those of what was read before."""
+
+    def __init__(self, events: Sequence[OutputEvent] = ()) -> None:
+        super().__init__()
+        self.events = list(events)

@@ -6,8 +6,7 @@ import json
 from typing import Any
 
 from flare.contract import CallFormat, Mark
-from flare.frontend.output_machine.events import Arguments, CallEnd, CallStart, OutputEvent
-from flare.frontend.output_machine.tagged_call import BrokenCallError
+from flare.frontend.output_machine.events import Arguments, BrokenCallError, CallEnd, CallStart, OutputEvent
 
 _ARGUMENTS = ("arguments", "parameters")
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from flare.contract import CallSyntax, Mark, OutputFormat
-from flare.frontend.output_machine.events import Answer, Broken, OutputEvent, Reasoning
+from flare.frontend.output_machine.events import Answer, Broken, BrokenCallError, OutputEvent, Reasoning
 from flare.frontend.output_machine.json_call import JsonCall
 from flare.frontend.output_machine.marks import MarkFinder, Piece
-from flare.frontend.output_machine.tagged_call import BrokenCallError, TaggedCall
+from flare.frontend.output_machine.tagged_call import TaggedCall
 
 
 def opens_reasoning(prompt: str, form: OutputFormat) -> bool:

@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from flare.contract import CallFormat, Mark
-from flare.frontend.output_machine.events import Arguments, CallEnd, CallStart, OutputEvent
+from flare.frontend.output_machine.events import Arguments, BrokenCallError, CallEnd, CallStart, OutputEvent
 from flare.frontend.output_machine.values import JsonValue, StringValue, takes_text
-
-
-class BrokenCallError(Exception):
-    """What was read is no call of the format; `events` are those of what was read before."""
-
-    def __init__(self, events: Sequence[OutputEvent] = ()) -> None:
-        super().__init__()
-        self.events = list(events)
 
 
 class TaggedCall:
