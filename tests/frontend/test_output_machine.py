@@ -4,7 +4,7 @@ import itertools
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from flare.contract import CallFormat, CallSyntax, Mark, OutputFormat, ReasoningFormat, TaggedArguments
@@ -216,6 +216,8 @@ def test_every_pair_of_cuts_gives_the_same_events(name):
     places=st.sets(st.integers(1, 200), max_size=12),
     reasoning=st.booleans(),
 )
+@example("function in text", ["<tool_call>", "a", "</tool_call>", "a"], {12}, False)
+@example("function in text", ["<tool_call>", "</tool_call>", "a", "<function=now>"], {11, 13}, False)
 def test_any_output_is_read_the_same_way_however_it_is_cut(name, words, places, reasoning):
     parts = list(pieces("".join(words), marks_of(FORMATS[name])))
     want = read(FORMATS[name], parts, reasoning=reasoning)

@@ -56,8 +56,9 @@ OutputEvent = Reasoning | Answer | CallStart | Arguments | CallEnd | Broken
 
 
 class BrokenCallError(Exception):
-    """What was read is no call of the format; `events` are those of what was read before."""
+    """What was read is no call of the format; `events` are those of what was read before, `rest` the text
+    from the letter that broke it."""
 
-    def __init__(self, events: Sequence[OutputEvent] = ()) -> None:
+    def __init__(self, events: Sequence[OutputEvent] = (), rest: str = "") -> None:
         super().__init__()
-        self.events = list(events)
+        self.events, self.rest = list(events), rest

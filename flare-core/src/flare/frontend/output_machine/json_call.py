@@ -29,6 +29,7 @@ class JsonCall:
         self._streaming = False  # inside the arguments, which are passed on
         self._started = False
         self._complete = False
+        self._place = 0  # of the letter that is read, in the text
 
     @property
     def marks(self) -> tuple[Mark, ...]:
@@ -39,18 +40,19 @@ class JsonCall:
         """More of the object, and what stands behind it. Raises BrokenCallError for what is no object."""
         if self._complete:
             if text.strip():
-                raise BrokenCallError
+                raise BrokenCallError(rest=text.lstrip())
             return [], ""
         events: list[OutputEvent] = []
+        self._place = 0
         try:
             return events, self._object(text, events)
         except BrokenCallError:
-            raise BrokenCallError(events) from None
+            raise BrokenCallError(events, text[self._place :]) from None
 
     def _object(self, text: str, events: list[OutputEvent]) -> str:
         """Read letters of the object; returns what stands behind it."""
         passed = ""
-        for place, letter in enumerate(text, 1):
+        for self._place, letter in enumerate(text):
             if not self._read and letter.isspace():
                 continue
             if not self._read and letter != "{":
@@ -68,7 +70,7 @@ class JsonCall:
                 passed = ""
             if self.marks:
                 events += self._whole()
-                return text[place:]
+                return text[self._place + 1 :]
         if passed:
             events.append(Arguments(self.index, passed))
         return ""

@@ -87,29 +87,32 @@ class OutputMachine:
         while True:
             text, mark = self._finder.search(self._marks, last)
             if text:
-                events += self._taken(text)
+                taken, rest = self._taken(text)
+                events += taken
+                if rest:  # read again: other marks count now
+                    self._finder.give_back(rest + (mark.text if mark is not None else ""))
+                    continue
             if mark is not None:
                 # What stood before it may have taken its meaning.
-                events += self._passed(mark) if mark in self._marks else self._taken(mark.text)
+                events += self._passed(mark) if mark in self._marks else self._taken(mark.text)[0]
             if mark is None and not text:
                 return events
 
-    def _taken(self, text: str) -> list[OutputEvent]:
-        if self._state == "call":
-            self._raw += text
-            if self._call is None:
-                return []  # broken: nothing is read until its end
+    def _taken(self, text: str) -> tuple[list[OutputEvent], str]:
+        """What text means, and what of it was not read."""
+        if self._state == "section":
+            return [], ""  # between calls there is nothing
+        if self._state != "call":
+            return self._shown(text), ""
+        events: list[OutputEvent] = []
+        rest = ""
+        if self._call is not None:  # else it is broken: nothing is read until its end
             try:
                 events, rest = self._call.text(text)
-                self._raw = self._raw[: len(self._raw) - len(rest)]
-                self._finder.give_back(rest)
-                return events
             except BrokenCallError as error:
-                self._call = None
-                return error.events
-        if self._state == "section":
-            return []  # between calls there is nothing
-        return self._shown(text)
+                self._call, events, rest = None, error.events, error.rest
+        self._raw += text[: len(text) - len(rest)]
+        return events, rest
 
     def _passed(self, mark: Mark) -> list[OutputEvent]:
         """A mark that has a meaning."""

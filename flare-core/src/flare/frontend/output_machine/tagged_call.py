@@ -66,7 +66,7 @@ class TaggedCall:
         if self._state in ("name", "key", "type"):
             self._text += text
         elif text.strip():
-            raise BrokenCallError
+            raise BrokenCallError(rest=text.lstrip())
         return [], ""
 
     def mark(self, mark: Mark) -> list[OutputEvent]:
