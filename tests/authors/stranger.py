@@ -166,7 +166,8 @@ def check_installation(stranger: Stranger) -> None:
     """All recipes are found, and every module comes from the clean environment."""
     rows = json.loads(stranger.run("flare recipes --json"))
     status = {row["name"]: row["status"] for row in rows}
-    assert status == dict.fromkeys(("my-model-tiny", "qwen3.8-flash", "smollm2-135m"), "ok"), rows
+    models = ("glm-5.3-flash", "my-model-tiny", "qwen3.8-flash", "smollm2-135m")
+    assert status == dict.fromkeys(models, "ok"), rows
     (stranger.directory / "modules.py").write_text(_MODULES)
     loaded = json.loads(stranger.run(f"python modules.py {_ROOMS}"))
     outside = {name: file for name, file in loaded.items() if not str(file).startswith(f"{stranger.venv}/")}

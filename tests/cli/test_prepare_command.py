@@ -35,9 +35,12 @@ def test_the_core_is_named_after_the_model(tiny_checkpoint: Path, tmp_path: Path
 
 def test_an_unknown_model_is_answered_with_close_names() -> None:
     assert failure("prepare", "smollm2-135") == (
-        "no recipe knows 'smollm2-135'; did you mean smollm2-135m? Known: qwen3.8-flash, smollm2-135m."
+        "no recipe knows 'smollm2-135'; did you mean smollm2-135m? Known: glm-5.3-flash, qwen3.8-flash, smollm2-135m."
     )
-    assert failure("prepare", "another") == "no recipe knows 'another'. Known: qwen3.8-flash, smollm2-135m."
+    assert (
+        failure("prepare", "another")
+        == "no recipe knows 'another'. Known: glm-5.3-flash, qwen3.8-flash, smollm2-135m."
+    )
 
 
 def test_a_missing_checkpoint(tmp_path: Path) -> None:
