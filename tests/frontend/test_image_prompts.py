@@ -1,11 +1,10 @@
 """Images in prompts: numbers and order of the processors that models were trained with, and hostile input."""
 
-import base64
-import io
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from picture_samples import SIZES, address, compare, picture
 from PIL import Image
 
 from flare.contract import ImageFit, ImageProfile
@@ -26,41 +25,6 @@ STRETCH = ImageProfile(
     std=(0.5, 0.5, 0.5),
     placeholder=7,
 )
-CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
-CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
-PAD = ImageProfile(
-    fit=ImageFit.PAD,
-    patch=14,
-    merge=2,
-    temporal=2,
-    min_pixels=16 * 28**2,
-    max_pixels=400 * 28**2,
-    mean=CLIP_MEAN,
-    std=CLIP_STD,
-    placeholder=7,
-)
-SIZES = [
-    (1, 1),
-    (31, 33),
-    (256, 256),
-    (300, 417),
-    (640, 480),
-    (480, 640),
-    (1280, 90),
-    (33, 1000),
-    (2000, 1500),
-]
-
-
-def picture(width: int, height: int, mode: str = "RGB", seed: int = 0) -> Image.Image:
-    noise = np.random.default_rng([width, height, seed]).integers(0, 256, (height, width, 4), dtype=np.uint8)
-    return Image.fromarray(noise, "RGBA").convert(mode)
-
-
-def address(image: Image.Image, kind: str = "png", **options) -> str:
-    stream = io.BytesIO()
-    image.save(stream, kind, **options)
-    return f"data:image/{kind};base64,{base64.b64encode(stream.getvalue()).decode()}"
 
 
 @pytest.mark.parametrize(("width", "height"), SIZES)
@@ -76,23 +40,6 @@ def test_stretched_images_are_those_of_the_processor(width, height):
         image_std=list(STRETCH.std),
     )
     compare(processor, STRETCH, picture(width, height))
-
-
-@pytest.mark.parametrize(("width", "height"), SIZES)
-def test_padded_images_are_those_of_the_processor(width, height):
-    from transformers.models.glm5_next.image_processing_pil_glm5_next import Glm5NextImageProcessorPil
-
-    processor = Glm5NextImageProcessorPil(min_image_tokens=16, max_image_tokens=400)
-    compare(processor, PAD, picture(width, height))
-
-
-def compare(processor, profile, image):
-    want = processor(images=[image], return_tensors="np")
-    found = prepared(image, profile, "image")
-    assert found.grid == tuple(want["image_grid_thw"][0].tolist())
-    assert found.features == np.prod(found.grid) // profile.merge**2
-    patches = np.frombuffer(found.patches, np.float32).reshape(-1, profile.patch_elements)
-    np.testing.assert_allclose(patches, want["pixel_values"], rtol=0, atol=3e-7)
 
 
 def test_positions_are_those_of_the_model():

@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from flare.contract.base import ContractModel
 
 Positive = Annotated[int, Field(gt=0)]
+Level = Annotated[int, Field(ge=0, le=255)]
 
 
 class ImageFit(StrEnum):
@@ -27,6 +28,9 @@ class ImageProfile(ContractModel):
     `merge` x `merge` neighbours follow each other and become one feature. The area of an image lies between
     `min_pixels` and `max_pixels`, which bound what is resized, and not what a client may send. `placeholder`
     is the token that a template writes once for an image and that stands for each of its features.
+
+    An image whose longer side is more than `max_aspect_ratio` times the shorter one is refused; with None
+    none is. Transparent pixels are laid over the colour `background`; with None transparency is dropped.
     """
 
     fit: ImageFit
@@ -38,6 +42,8 @@ class ImageProfile(ContractModel):
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
     placeholder: int = Field(ge=0)
+    max_aspect_ratio: Positive | None = 200
+    background: tuple[Level, Level, Level] | None = None
 
     @property
     def unit(self) -> int:

@@ -37,7 +37,8 @@ class ImageCache:
                 self._images.move_to_end(key)
                 return known
         content = image_bytes(address, self._limits.most_bytes, where)
-        image = prepared(decoded(content, self._limits, where), self._profile, where)
+        pixels = decoded(content, self._limits, where, self._profile.background)
+        image = prepared(pixels, self._profile, where)
         self._keep(key, image)
         return image
 

@@ -7,9 +7,6 @@ from dataclasses import dataclass
 
 from flare.contract import ImageFit, ImageProfile
 
-MOST_ELONGATED = 200
-"""The longer side over the shorter one, at most."""
-
 
 @dataclass(frozen=True, slots=True)
 class Fitted:

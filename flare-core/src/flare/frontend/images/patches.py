@@ -11,7 +11,7 @@ from PIL import Image
 
 from flare.contract import ImageProfile
 from flare.errors import RequestError
-from flare.frontend.images.fit import MOST_ELONGATED, fitted
+from flare.frontend.images.fit import fitted
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +28,10 @@ class PreparedImage:
 def prepared(image: Image.Image, profile: ImageProfile, where: str) -> PreparedImage:
     """An RGB image, as the model of `profile` reads it. Raises RequestError for one that is too elongated."""
     width, height = image.size
-    if max(height, width) > MOST_ELONGATED * min(height, width):
+    most = profile.max_aspect_ratio
+    if most is not None and max(height, width) > most * min(height, width):
         raise RequestError(
-            f"{where} has {width} x {height} pixels: one side is over {MOST_ELONGATED} times the other",
-            field=where,
+            f"{where} has {width} x {height} pixels: one side is over {most} times the other", field=where
         )
     place = fitted(height, width, profile)
     pixels = _on_canvas(image, place.content, place.canvas)
@@ -80,7 +80,8 @@ def _patches(pixels: NDArray[np.float32], profile: ImageProfile) -> NDArray[np.f
 def _identity(image: Image.Image, profile: ImageProfile) -> bytes:
     """Digest of everything that decides about the patches, except the code here."""
     digest = hashlib.blake2b(digest_size=16)
-    digest.update(profile.model_dump_json().encode())
+    # Without defaults: a field that profiles get later leaves the identities of images as they were.
+    digest.update(profile.model_dump_json(exclude_defaults=True).encode())
     digest.update(repr(image.size).encode())
     digest.update(image.tobytes())
     return digest.digest()

@@ -23,8 +23,12 @@ class ImageLimits:
     most_pixels: int = 64 << 20
 
 
-def decoded(content: bytes, limits: ImageLimits, where: str) -> Image.Image:
-    """RGB pixels, turned the way the camera was held (EXIF); transparency is dropped.
+Colour = tuple[int, int, int]
+
+
+def decoded(content: bytes, limits: ImageLimits, where: str, background: Colour | None = None) -> Image.Image:
+    """RGB pixels, turned the way the camera was held (EXIF), over `background`; without one transparency is
+    dropped.
 
     Raises RequestError, naming `where`, for other formats, damaged content, and too many pixels.
     """
@@ -38,10 +42,18 @@ def decoded(content: bytes, limits: ImageLimits, where: str) -> Image.Image:
                     f"{where} has {width} x {height} pixels, more than {limits.most_pixels}", field=where
                 )
             image.load()
-            return ImageOps.exif_transpose(image).convert("RGB")
+            upright = ImageOps.exif_transpose(image)
+            return upright.convert("RGB") if background is None else _over(upright, background)
     except UnidentifiedImageError:
         raise RequestError(f"{where} is no image of {', '.join(FORMATS)}", field=where) from None
     except Image.DecompressionBombError as error:
         raise RequestError(f"{where}: {error}", field=where) from None
     except (OSError, SyntaxError, ValueError, EOFError, OverflowError) as error:
         raise RequestError(f"{where} cannot be decoded: {error}", field=where) from None
+
+
+def _over(image: Image.Image, background: Colour) -> Image.Image:
+    if not image.has_transparency_data:
+        return image.convert("RGB")
+    canvas = Image.new("RGBA", image.size, (*background, 255))
+    return Image.alpha_composite(canvas, image.convert("RGBA")).convert("RGB")
