@@ -21,7 +21,11 @@ def test_an_unaltered_core_loads(tiny_core: Path) -> None:
 
 
 def other_schema(d: Document) -> None:
-    d["operators"][0]["schema_text"] += " "
+    d["operators"][0]["schema_text"] = d["operators"][0]["schema_text"].replace("(", "(int first, ", 1)
+
+
+def broken_schema(d: Document) -> None:
+    d["operators"][0]["schema_text"] = "flare::("
 
 
 def unknown_operator(d: Document) -> None:
@@ -83,6 +87,7 @@ def unknown_literal(d: Document) -> None:
     ("change", "message"),
     [
         (other_schema, "has the schema .* the core was prepared with"),
+        (broken_schema, "has the schema .* the core was prepared with"),
         (unknown_operator, "flare::clairvoyance is not available here"),
         (unknown_overload, "aten::relu.Sideways is not available here"),
         (operator_that_opens_files, "opens files"),

@@ -2,7 +2,8 @@
 
 A list is executed straight through. Every operand is a view of a contract buffer, a temporary of an
 earlier step, or a literal. Stored in the core as JSON; nothing in it is code. `operators` records the
-schema of every operator at preparation, which a device compares with its own before running anything.
+schema of every operator at preparation, which a device compares with its own before running anything: later
+schemas may have gained arguments with defaults, nothing else.
 
 Literals are JSON values, except:
 `{"t": n}` temporary n, `{"v": n}` view n, `{"dtype": code}`, `{"f": "inf" | "-inf" | "nan"}`,

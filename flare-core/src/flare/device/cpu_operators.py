@@ -1,4 +1,8 @@
-"""Operators of the CPU device: resolved by name, schemas compared, weights packed at load."""
+"""Operators of the CPU device: resolved by name, schemas compared, weights packed at load.
+
+A core keeps the schema each operator had. An operator may have gained arguments with defaults since, for they
+leave a recorded call what it was; any other difference refuses the core.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +48,7 @@ class OperatorTable:
             raise CoreError(f"operator {operator.name} is not available here", field=operator.name) from error
         if not isinstance(resolved, torch._ops.OpOverload):
             raise CoreError(f"{operator.name} is not an operator", field=operator.name)
-        if str(resolved._schema) != operator.schema_text:
+        if not _takes_calls_of(resolved._schema, operator.schema_text):
             raise CoreError(
                 f"operator {operator.name} has the schema {resolved._schema}, "
                 f"the core was prepared with {operator.schema_text}",
@@ -65,3 +69,14 @@ class OperatorTable:
         self.packed_bytes += bound.nbytes
         call: Call = bound.call
         return call
+
+
+def _takes_calls_of(schema: torch.FunctionSchema, recorded: str) -> bool:
+    """Whether calls that were written for the schema `recorded` mean the same under `schema`."""
+    if str(schema) == recorded:
+        return True
+    try:
+        compatible: bool = schema.is_backward_compatible_with(torch._C.parse_schema(recorded))
+    except RuntimeError:
+        return False
+    return compatible
