@@ -1,14 +1,9 @@
-"""Pictures, messages with them, and the prompts that the frontend of a checkpoint makes of them."""
+"""Messages with pictures, and the prompts that the frontend of a checkpoint makes of them."""
 
 from __future__ import annotations
 
-import base64
-import io
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-from PIL import Image
 
 from flare.contract import DType
 from flare.device.direct_images import EncodableImage
@@ -18,14 +13,6 @@ from flare.frontend.prompts import Prompt
 from flare_recipe_qwen.recipe import RECIPE
 
 F32 = DType.F32
-
-
-def picture(width: int, height: int, seed: int) -> str:
-    """The data address of a random picture."""
-    pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
-    stream = io.BytesIO()
-    Image.fromarray(pixels).save(stream, "png")
-    return f"data:image/png;base64,{base64.b64encode(stream.getvalue()).decode()}"
 
 
 def message(*parts: str, role: str = "user") -> dict[str, Any]:

@@ -10,10 +10,11 @@ from typing import Any
 import openai
 import pytest
 from flare_run import FlareRun
-from qwen_pictures import message, picture, prompts
+from qwen_pictures import message, prompts
 
 from flare.frontend.prompts import Prompt
 from flare.testing import TINY_CAPACITIES, round_trip
+from flare.testing.pictures import picture
 from flare.testing.plugin import TinyCheckpoints
 from flare_recipe_qwen.recipe import RECIPE
 

@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from qwen_pictures import message, picture, prompts
+from qwen_pictures import message, prompts
 from transformers import PreTrainedTokenizerFast
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 from flare.contract import DType
+from flare.testing.pictures import picture
 from flare.testing.plugin import TinyCheckpoints
 from flare_recipe_qwen.recipe import RECIPE
 from flare_recipe_qwen.tiny_text import TOKENS

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from qwen_pictures import message, picture, placed, prompts
+from qwen_pictures import message, placed, prompts
 
 from flare.device import LoadOptions
 from flare.engine.loading import load_core
@@ -17,6 +17,7 @@ from flare.engine.messages import Admitted, Event, Finished, Sampling, Submit, T
 from flare.frontend import Prompts
 from flare.scheduler import Settings
 from flare.testing import TINY_CAPACITIES, round_trip
+from flare.testing.pictures import picture
 from flare.testing.plugin import TinyCheckpoints
 from flare_recipe_qwen.recipe import RECIPE
 

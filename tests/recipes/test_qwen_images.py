@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from qwen_pictures import F32, message, picture, placed, prompts
+from qwen_pictures import F32, message, placed, prompts
 
 from flare.contract import ValueSource
 from flare.testing.image_forcing import ForcedImages
+from flare.testing.pictures import picture
 from flare.testing.plugin import TinyCheckpoints, TinyCores
 from flare.testing.teacher_forcing import largest, partition
 from flare_recipe_qwen.recipe import RECIPE
