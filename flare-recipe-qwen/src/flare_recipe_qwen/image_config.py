@@ -9,7 +9,7 @@ from typing import Any
 from transformers.models.qwen4_exp.configuration_qwen4_exp import Qwen4ExpVisionConfig
 
 from flare.contract import ImageFit, ImageProfile
-from flare.prepare import CheckpointError
+from flare.prepare import CheckpointError, check_present, check_served
 
 # Re-exports name the encoder after the model that it was taken from.
 ENCODER_TYPES = ("qwen4_exp_vision", "qwen3_8_flash_next_vision", "qwen3_5_vision")
@@ -63,10 +63,9 @@ def read_image_config(stored: Mapping[str, Any]) -> ImageConfig | None:
         return None
     if fields.get("model_type", ENCODER_TYPES[0]) not in ENCODER_TYPES:
         raise CheckpointError(f"image encoder {fields['model_type']!r} is not read", field="model_type")
-    for name, place in [*((name, fields) for name in REQUIRED), ("image_token_id", stored)]:
-        if place.get(name) is None:
-            raise CheckpointError(f"config.json lacks {name}", field=name)
-    _check(fields, _SERVED)
+    check_present(fields, REQUIRED)
+    check_present(stored, ("image_token_id",))
+    check_served(fields, _SERVED)
     known = {name: value for name, value in fields.items() if name not in ("model_type", "dtype", *_SERVED)}
     try:
         encoder = Qwen4ExpVisionConfig(**known)
@@ -87,10 +86,8 @@ def image_profile(config: ImageConfig, processor: Mapping[str, Any] | None) -> I
     smallest = size.get("shortest_edge", processor.get("min_pixels"))
     largest = size.get("longest_edge", processor.get("max_pixels"))
     found = {name: processor.get(name) for name in _PROCESSOR} | {"size": smallest and largest}
-    for name, value in found.items():
-        if value is None:
-            raise CheckpointError(f"preprocessor_config.json lacks {name}", field=name)
-    _check(processor, _SERVED_PROCESSOR)
+    check_present(found, found, "preprocessor_config.json")
+    check_served(processor, _SERVED_PROCESSOR)
     encoder = config.encoder
     for name, expected in (
         ("patch_size", encoder.patch_size),
@@ -110,9 +107,3 @@ def image_profile(config: ImageConfig, processor: Mapping[str, Any] | None) -> I
         std=tuple(processor["image_std"]),
         placeholder=config.placeholder,
     )
-
-
-def _check(fields: Mapping[str, Any], served: Mapping[str, tuple[Any, ...]]) -> None:
-    for name, values in served.items():
-        if name in fields and fields[name] not in values:
-            raise CheckpointError(f"{name} {fields[name]!r} is not served", field=name)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from flare.prepare.checkpoint_gguf import GgufFile
     from flare.prepare.checkpoint_mapped import MappedCheckpoint
     from flare.prepare.checkpoint_safetensors import SafetensorsCheckpoint
+    from flare.prepare.config_fields import check_present, check_served
     from flare.prepare.definition import ProgramDefinition, ProgramSet
     from flare.prepare.layout import BufferLayout, Window
     from flare.prepare.number_formats import NumberFormat, WeightFormat
@@ -55,6 +56,8 @@ _HOME = {
     "WeightFormat": "flare.prepare.number_formats",
     "WeightFormats": "flare.prepare.weight_formats",
     "Window": "flare.prepare.layout",
+    "check_present": "flare.prepare.config_fields",
+    "check_served": "flare.prepare.config_fields",
     "expert_modules": "flare.prepare.packed_rules",
     "expert_rules": "flare.prepare.packed_rules",
     "linear_rules": "flare.prepare.packed_rules",
@@ -91,6 +94,8 @@ __all__ = [
     "WeightFormat",
     "WeightFormats",
     "Window",
+    "check_present",
+    "check_served",
     "expert_modules",
     "expert_rules",
     "linear_rules",
