@@ -172,6 +172,16 @@ def test_smallest_context(watched: Watched, tmp_path: Path) -> None:
     assert len(contract.provenance.oracle.tokens) == 1
 
 
+@pytest.mark.parametrize(("asked", "size"), [(None, 32), (16, 16)])
+def test_the_recipe_chooses_the_page_where_nobody_does(
+    tiny_checkpoint: Path, tmp_path: Path, asked: int | None, size: int
+) -> None:
+    request = replace(tiny_request(DType.F32, replace(TINY, page_tokens=asked)), calibrate=False)
+    session = PreparationSession(replace(RECIPE, page_tokens=32), request, Progress())
+    contract = session.prepare(RECIPE.loader.open(tiny_checkpoint), tmp_path / "core")
+    assert contract.page.page_tokens == size
+
+
 @pytest.mark.parametrize("core", ["tiny_core", "tiny_core_bf16"])
 def test_the_core_reproduces_its_oracle_in_any_slot(request: pytest.FixtureRequest, core: str) -> None:
     reader = CoreReader(request.getfixturevalue(core))

@@ -20,6 +20,8 @@ FILES = {
     "model.safetensors": bytes(5000),
     "tokenizer.json": b"{}",
     "chat_template.jinja": b"hello",
+    "preprocessor_config.json": b"{}",
+    "processor_config.json": b"{}",
     "README.md": b"not needed",
     "pytorch_model.bin": b"not wanted",
     "onnx/model.safetensors": b"another format of the same weights",
@@ -46,9 +48,9 @@ def test_fetches_what_a_checkpoint_is_read_from_and_then_works_offline(
         text = io.StringIO()
         local = HubSource().resolve("hf://owner/small@main", None, Progress(Console(file=text)))
         assert text.getvalue().startswith("Fetching hf://owner/small@main: done in")
-        assert text.getvalue().endswith(", 5.0 kB\n")  # the bytes of the four files
+        assert text.getvalue().endswith(", 5.0 kB\n")  # the bytes of the six files
         fetched = {path.name for path in local.path.iterdir()}
-        assert fetched == {"config.json", "model.safetensors", "tokenizer.json", "chat_template.jinja"}
+        assert fetched == set(FILES) - {"README.md", "pytorch_model.bin", "onnx/model.safetensors"}
         assert (local.path / "model.safetensors").read_bytes() == bytes(5000)
         assert local.revision == COMMIT
         assert not any("onnx" in path or "bin" in path for path in log)
@@ -74,6 +76,7 @@ def test_unreachable_and_not_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(CheckpointError, match=r"cannot fetch hf://owner/small@main") as raised:
         HubSource().resolve("hf://owner/small@main", None, QUIET)
     assert "\n" not in str(raised.value)
+    assert "hf download owner/small --revision main --exclude '*/*' --local-dir small" in str(raised.value)
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,9 @@ def prepare(
             help="Bound for weights, state and pages together, such as 6G or 512M.", show_default="as needed"
         ),
     ] = None,
-    page_tokens: Annotated[int, typer.Option(help="Tokens of one cache page.")] = 64,
+    page_tokens: Annotated[
+        int | None, typer.Option(help="Tokens of one cache page.", show_default="the recipe's, mostly 64")
+    ] = None,
     image_patches: Annotated[
         int | None,
         typer.Option(

@@ -34,15 +34,16 @@ MOST_BLOCKS = 1 << 20
 class CapacityRequest:
     """What a person asks for. `memory` bounds weights, packed copies, state and pages together, in bytes;
     None takes what the capacities need. `context` None takes the model's limit, `prefill_chunk_size` None
-    what suits the device. Of a model that takes images: `image_patches` are the most patches of one image
-    (None: 16384, or what the model can need; larger images are scaled down), `image_features` the tokens of
-    all images of a request (None: four of the largest images)."""
+    what suits the device, `page_tokens` None the recipe's choice. Of a model that takes images:
+    `image_patches` are the most patches of one image (None: 16384, or what the model can need; larger images
+    are scaled down), `image_features` the tokens of all images of a request (None: four of the largest
+    images)."""
 
     context: int | None = None
     concurrency: int = 4
     prefill_chunk_size: int | None = None
     memory: int | None = None
-    page_tokens: int = 64
+    page_tokens: int | None = None
     snapshot_rows: int | None = None
     image_patches: int | None = None
     image_features: int | None = None
@@ -99,10 +100,12 @@ def plan_serving(
     weight_bytes: int,
     weight_copies: float,
     prefill_chunk: int,
+    page_tokens: int = 64,
     images: ImageProfile | None = None,
 ) -> ServingPlan:
     """Decide capacities. `weight_copies` is how often the device holds the weights (packed layouts count),
-    `prefill_chunk` the largest chunk where the request names none, `images` what the model wants of images.
+    `prefill_chunk` the largest chunk and `page_tokens` the page where the request names none, `images` what
+    the model wants of images.
 
     Raises CapacityError with the numbers when the context exceeds the model's, or when the memory cannot
     hold weights and at least one full context.
@@ -112,11 +115,11 @@ def plan_serving(
         raise CapacityError(
             f"context {context} exceeds the model's limit of {model_context}", field="context"
         )
-    page = page_geometry(schemes, request.page_tokens)
+    page = page_geometry(schemes, request.page_tokens or page_tokens)
     row = row_geometry(schemes)
     patches, features = image_sizes(request, images, context)
     chunk = prefill_chunk if request.prefill_chunk_size is None else request.prefill_chunk_size
-    per_request = -(-context // request.page_tokens)
+    per_request = -(-context // page.page_tokens)
     wanted = 1 + per_request * request.concurrency  # page 0 is the null page
     snapshots = request.snapshot_rows
     if snapshots is None:

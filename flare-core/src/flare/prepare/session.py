@@ -78,8 +78,10 @@ class PreparationSession:
         progress: Progress,
         target: PreparationTarget | None = None,
     ) -> None:
+        # What the recipe chooses is part of what the core is: its fingerprint must tell.
+        page_tokens = request.capacities.page_tokens or recipe.page_tokens
         self.recipe = recipe
-        self.request = request
+        self.request = replace(request, capacities=replace(request.capacities, page_tokens=page_tokens))
         self.progress = progress
         self.target: PreparationTarget = CpuTarget() if target is None else target
 

@@ -18,6 +18,8 @@ FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
+    "preprocessor_config.json",
+    "processor_config.json",
     "chat_template.jinja",
 )
 SUBDIRECTORIES = ("*/*",)
@@ -63,11 +65,19 @@ def _fetch(uri: str, repo: str, revision: str, progress: ProgressReporter) -> Pa
                 tqdm_class=_forwarding_bar(phase),
             )
         except Exception as error:  # transport, HTTP, cache and validation errors share no base class
-            reason = " ".join(str(error).split())
+            reason = " ".join(str(error).split()).rstrip(".")
             raise CheckpointError(
-                f"cannot fetch {uri}: {type(error).__name__}: {reason}", field="checkpoint"
+                f"cannot fetch {uri}: {type(error).__name__}: {reason}. "
+                f"Where the hub can be reached, `{_command(repo, revision)}` fetches it, and "
+                "`--checkpoint DIRECTORY` reads it there",
+                field="checkpoint",
             ) from error
     return Path(folder)
+
+
+def _command(repo: str, revision: str) -> str:
+    excluded = " ".join(f"--exclude '{pattern}'" for pattern in SUBDIRECTORIES)
+    return f"hf download {repo} --revision {revision} {excluded} --local-dir {repo.rpartition('/')[2]}"
 
 
 def _forwarding_bar(phase: Phase) -> Any:

@@ -100,7 +100,8 @@ class Oracle(Protocol):
 
 @dataclass(frozen=True)
 class Recipe:
-    """The complete recipe. Nothing else exists for a recipe to hook into."""
+    """The complete recipe. Nothing else exists for a recipe to hook into. `page_tokens` is the size of a
+    cache page where nobody asks for another one."""
 
     loader: Loader
     replacements: Replacements
@@ -109,3 +110,4 @@ class Recipe:
     sampling: DefaultSampling
     frontend: FrontendPart
     oracle: Oracle
+    page_tokens: int = 64

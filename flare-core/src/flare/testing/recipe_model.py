@@ -101,7 +101,7 @@ def check_state(
     )
     with blaming("cache schemes"):
         schemes = recipe.cache_schemes.schemes(config, dtype)
-        page_geometry(schemes, request.page_tokens)
+        page_geometry(schemes, request.page_tokens or recipe.page_tokens)
         row_geometry(schemes)
     saved = sum(isinstance(scheme, SavedHiddenScheme) for scheme in schemes)
     require(saved == 1, "cache schemes", f"{saved} saved hidden vectors, a model has one")
