@@ -33,8 +33,10 @@ from flare_components.modules import (
     HyperConnection,
     NgramHash,
     NgramInjection,
+    PackedGatedMLP,
     RoutedExperts,
     SelectedAttention,
+    SoftmaxRouter,
 )
 
 F32 = torch.float32
@@ -274,18 +276,15 @@ def selected_attention(
 
 def expert_mixture(source: Qwen4ExpTextSparseMoeBlock, config: Qwen4ExpTextConfig) -> ExpertMixture:
     module = ExpertMixture(
+        SoftmaxRouter(config.hidden_size, config.num_experts, config.num_experts_per_tok, F32),
         RoutedExperts(config.num_experts, config.hidden_size, config.moe_intermediate_size, F32),
-        hidden=config.hidden_size,
-        number=config.num_experts,
-        chosen=config.num_experts_per_tok,
-        shared_inner=config.shared_expert_intermediate_size,
-        dtype=F32,
+        PackedGatedMLP(config.hidden_size, config.shared_expert_intermediate_size, F32),
     )
     shared = source.shared_expert
     return _filled(
         module,
         {
-            "router_proj.weight": torch.cat((source.gate.weight, source.shared_expert_gate.weight)),
+            "router.proj.weight": torch.cat((source.gate.weight, source.shared_expert_gate.weight)),
             "experts.gate_up": source.experts.gate_up_proj,
             "experts.down": source.experts.down_proj,
             "shared.gate_up_proj.weight": torch.cat((shared.gate_proj.weight, shared.up_proj.weight)),

@@ -267,6 +267,7 @@ def _typed(dtype: torch.dtype) -> list[OpCase]:
             ),
         ),
         "gate": ("silu_and_mul", lambda g: (normal(g, 5, 2 * 1537, dtype=dtype),)),
+        "limited gate": ("silu_and_mul", lambda g: (normal(g, 5, 2 * 1537, dtype=dtype), 0.75)),
         "rotary": (
             "rotary",
             lambda g: (*qkv(g, dtype, 5, 9, 3, 64)[:2], *(normal(g, 5, 64, dtype=dtype) for _ in "cs")),

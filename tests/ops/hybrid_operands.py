@@ -66,6 +66,7 @@ def hybrid_operands() -> dict[str, tuple[Any, ...]]:
             0.25,
         ),
         "route_softmax": (logits, torch.zeros(rows, dtype=torch.int32), 2),
+        "route_sigmoid": (logits, torch.zeros(6), torch.zeros(rows, dtype=torch.int32), 2, 2.5),
         "routed_experts": (
             torch.randn(rows, 8),
             torch.rand(rows, 2),

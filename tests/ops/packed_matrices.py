@@ -83,10 +83,12 @@ class PackedExperts:
     down: Tensor
     rounded: Callable[[Tensor, int, bool], Tensor]
 
-    def run(self, x: Tensor, weights: Tensor, experts: Tensor, *, quantize: bool = False) -> Tensor:
+    def run(
+        self, x: Tensor, weights: Tensor, experts: Tensor, *, quantize: bool = False, **limit: float
+    ) -> Tensor:
         """The operator's result."""
         operator = getattr(torch.ops.flare, f"{self.name}_experts")
-        return operator(x, weights, experts, *self.operands(quantize))
+        return operator(x, weights, experts, *self.operands(quantize), **limit)
 
 
 def packed_experts(name: str, number: int, hidden: int, inner: int, seed: int = 0) -> PackedExperts:

@@ -144,6 +144,10 @@ def gate_up_seen(m: Layer) -> tuple[Tensor, ...]:
     return flare.silu_and_mul(y), y * 2
 
 
+def limited_gate(m: Layer) -> tuple[Tensor, ...]:
+    return (flare.silu_and_mul(nn.functional.linear(norm(m, m.x), m.gate_up), 0.5),)
+
+
 def pages_change_before_attention(m: Layer) -> tuple[Tensor, ...]:
     stacked = nn.functional.linear(norm(m, m.x), m.qkv).view(-1, HEADS + 2 * KV_HEADS, HEAD)
     q, k, v = stacked.split([HEADS, KV_HEADS, KV_HEADS], 1)
@@ -175,6 +179,7 @@ def other_keys(m: Layer) -> tuple[Tensor, ...]:
         (norm_seen, []),
         (product_seen, []),
         (gate_up_seen, ["norm_linear"]),
+        (limited_gate, ["norm_linear"]),
         (pages_change_before_attention, ["norm_linear"]),
         (input_changes_before_the_product, []),
         (other_keys, ["norm_linear"]),

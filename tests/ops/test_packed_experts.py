@@ -27,7 +27,7 @@ def routing(rows, number, count, seed=0):
     return torch.rand(rows, count), order
 
 
-def expected(experts, x, weights, chosen, quantize):
+def expected(experts, x, weights, chosen, quantize, limit=torch.inf):
     """Row by row in FP64, rounded to x's type where the operator rounds; and the magnitude summed."""
     out, size = torch.zeros(x.shape).double(), torch.zeros(x.shape).double()
     for row, lane in enumerate(chosen.tolist()):
@@ -37,6 +37,7 @@ def expected(experts, x, weights, chosen, quantize):
             wide = x[row : row + 1]
             wide = experts.rounded(wide, expert, False) if quantize else wide.double()
             gate, up = (wide @ experts.gate_up[expert].T).to(x.dtype).double().chunk(2, 1)
+            gate, up = gate.minimum(torch.tensor(limit)), up.clip(-limit, limit)
             inner = (torch.nn.functional.silu(gate).to(x.dtype).double() * up).to(x.dtype)
             wide = experts.rounded(inner, expert, True) if quantize else inner.double()
             share = float(weights[row, place])
@@ -46,15 +47,18 @@ def expected(experts, x, weights, chosen, quantize):
 
 
 @pytest.mark.parametrize("name", ALL)
-@pytest.mark.parametrize("case", ["float32", "bfloat16", "float32 quantized input"])
+@pytest.mark.parametrize("case", ["float32", "bfloat16", "float32 quantized input", "float32 limited"])
 def test_values(tiles, name, case):
     dtype, quantize = getattr(torch, case.split()[0]), "quantized" in case
+    limit = {"limit": 0.5} if "limited" in case else {}
     experts = packed_experts(name, 5, 64, 32)
     weights, chosen = routing(9, 5, 3)
     x = torch.randn(9, 64).to(dtype)
-    result = experts.run(x, weights, chosen, quantize=quantize)
+    result = experts.run(x, weights, chosen, quantize=quantize, **limit)
     assert result.dtype == dtype
-    want, size = expected(experts, x, weights, chosen, quantize)
+    want, size = expected(experts, x, weights, chosen, quantize, **limit)
+    if limit:
+        assert not torch.equal(result, experts.run(x, weights, chosen))
     units = 64 if dtype == torch.float32 else 4
     allowed = units * torch.finfo(dtype).eps * size.clamp_min(1e-6)
     error = (result.double() - want).abs()

@@ -29,6 +29,7 @@ def operands():
         "add_rms_norm": (x.clone(), x, x[0], 1e-5),
         "rotary": (q, k, torch.randn(3, 4), torch.randn(3, 4)),
         "silu_and_mul": (x,),
+        "silu_and_mul with a limit": (x, 2.0),
         "embedding": (i64.int(), w),
         "gather_rows": (qkv, i64),
         "slot_mapping": (table, i64, i64.int(), 2),
@@ -81,6 +82,7 @@ BAD = {
             torch.zeros(1, 4),
         ),
     ),
+    "limit of nothing": ("silu_and_mul", (torch.zeros(2, 4), 0.0)),
     "odd gate": ("silu_and_mul", (torch.zeros(2, 3),)),
     "page type": (
         "paged_kv_write",
@@ -119,6 +121,8 @@ for name, place, operand in (
     ("selected_attention", 3, torch.zeros(11, 1, dtype=torch.int32)),
     ("selected_attention", 7, 3),
     ("route_softmax", 2, 7),
+    ("route_sigmoid", 1, torch.zeros(7)),
+    ("route_sigmoid", 1, torch.zeros(6).bfloat16()),
     ("routed_experts", 4, torch.zeros(6, 8, 6)),
 ):
     args = list(hybrid_operands()[name])

@@ -116,10 +116,10 @@ def operator(name: str) -> Any:
 
 # A kernel's types and shapes: enough to reach every kernel and every branch that constants decide.
 CHOSEN = """attention decode wide, attention prefill long, attention append, sample one, sample grammar, norm,
-add norm, gate, rotary, kv write, embedding, scatter, slot mapping, gather i32, copy blocks, set table,
-extend table, decode inputs, commit, advance, completion, start, count outputs""".replace("\n", " ").split(
-    ", "
-)
+add norm, gate, limited gate, rotary, kv write, embedding, scatter, slot mapping, gather i32, copy blocks,
+set table, extend table, decode inputs, commit, advance, completion, start, count outputs""".replace(
+    "\n", " "
+).split(", ")
 # Fused products: every candidate of one row and of more.
 FUSED = ("linear_add", "norm_linear", "norm_gate", "norm_attention")
 CHOSEN += [

@@ -25,7 +25,9 @@ from flare_components.modules import (
     GroupRotary,
     HyperConnection,
     NgramInjection,
+    PackedGatedMLP,
     SelectedAttention,
+    SoftmaxRouter,
     TableEmbedding,
     experts_for,
     keep_formats,
@@ -161,12 +163,9 @@ class _Parts:
         name = experts_name(self.config, layer)
         sizes = text.num_experts, text.hidden_size, text.moe_intermediate_size
         return ExpertMixture(
+            SoftmaxRouter(text.hidden_size, text.num_experts, text.num_experts_per_tok, self.dtype),
             experts_for(self.config.formats, name, *sizes, self.dtype),
-            hidden=text.hidden_size,
-            number=text.num_experts,
-            chosen=text.num_experts_per_tok,
-            shared_inner=text.shared_expert_intermediate_size,
-            dtype=self.dtype,
+            PackedGatedMLP(text.hidden_size, text.shared_expert_intermediate_size, self.dtype),
         )
 
     def ngrams(self, place: int, table: NgramTable) -> NgramLayer:

@@ -35,7 +35,7 @@ _MIXER = {
     },
 }
 _FEED_FORWARD = {
-    "mlp.router_proj": ("mlp.gate", "mlp.shared_expert_gate"),
+    "mlp.router.proj": ("mlp.gate", "mlp.shared_expert_gate"),
     "mlp.shared.gate_up_proj": ("mlp.shared_expert.gate_proj", "mlp.shared_expert.up_proj"),
     "mlp.shared.down_proj": ("mlp.shared_expert.down_proj",),
 }

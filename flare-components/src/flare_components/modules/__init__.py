@@ -14,6 +14,7 @@ from flare_components.modules.ngram_injection import NgramInjection
 from flare_components.modules.norm import RMSNorm
 from flare_components.modules.packed_experts import PackedExperts, experts_for
 from flare_components.modules.packed_linear import keep_formats, linear_for
+from flare_components.modules.routers import SigmoidRouter, SoftmaxRouter
 from flare_components.modules.selected_attention import SelectedAttention
 from flare_components.modules.table_embedding import TableEmbedding
 
@@ -36,6 +37,8 @@ __all__ = [
     "RotaryTables",
     "RoutedExperts",
     "SelectedAttention",
+    "SigmoidRouter",
+    "SoftmaxRouter",
     "TableEmbedding",
     "experts_for",
     "hash_constants",

@@ -1,11 +1,10 @@
-"""Routed experts beside one shared expert."""
+"""Routed experts beside a shared one."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
 
-from flare_components.modules.mlp import PackedGatedMLP
 from flare_components.modules.parameters import empty_parameter
 
 flare = torch.ops.flare
@@ -13,44 +12,36 @@ flare = torch.ops.flare
 
 class RoutedExperts(nn.Module):
     """`number` gated feed-forward networks with plain weights: `gate_up` [E, 2 F, H], gate rows first, and
-    `down` [E, H, F]. Called like those that keep a number format."""
+    `down` [E, H, F]. Called like those that keep a number format. limit: as in `flare::silu_and_mul`."""
 
-    def __init__(self, number: int, hidden: int, inner: int, dtype: torch.dtype) -> None:
+    def __init__(
+        self, number: int, hidden: int, inner: int, dtype: torch.dtype, *, limit: float | None = None
+    ) -> None:
         super().__init__()
+        self.limit = limit
         self.gate_up = empty_parameter(number, 2 * inner, hidden, dtype=dtype)
         self.down = empty_parameter(number, hidden, inner, dtype=dtype)
 
     def forward(self, x: Tensor, weights: Tensor, experts: Tensor) -> Tensor:
         """x [N, H]; weights f32[N, K]; experts i32[N, K], -1 for none -> the weighted sum [N, H]."""
-        routed: Tensor = flare.routed_experts(x, weights, experts, self.gate_up, self.down)
+        routed: Tensor = flare.routed_experts(x, weights, experts, self.gate_up, self.down, self.limit)
         return routed
 
 
 class ExpertMixture(nn.Module):
-    """`sum of the best experts, weighted + sigmoid(gate(x)) * shared(x)` for packed rows [N, hidden].
+    """`sum of the chosen experts, weighted + measure * shared(x)` for packed rows [N, hidden].
 
-    Rows of `router_proj` are the logits of the `number` experts, then the shared expert's gate. `experts` is
-    a `RoutedExperts`, or what stands for one. Source of the shared expert: Dai et al. (arXiv 2401.06066).
+    `router` is one of `flare_components.modules.routers`; `experts` is a `RoutedExperts`, or what stands for
+    one; `shared` a feed-forward network. Source of the shared expert: Dai et al. (arXiv 2401.06066).
     """
 
-    def __init__(
-        self,
-        experts: nn.Module,
-        *,
-        hidden: int,
-        number: int,
-        chosen: int,
-        shared_inner: int,
-        dtype: torch.dtype,
-    ) -> None:
+    def __init__(self, router: nn.Module, experts: nn.Module, shared: nn.Module) -> None:
         super().__init__()
-        self.number, self.chosen = number, chosen
-        self.router_proj = nn.Linear(hidden, number + 1, bias=False, device="meta", dtype=dtype)
-        self.experts = experts
-        self.shared = PackedGatedMLP(hidden, shared_inner, dtype)
+        self.router, self.experts, self.shared = router, experts, shared
 
     def forward(self, x: Tensor, lanes: Tensor) -> Tensor:
         """x [N, hidden], lanes i32[N] (-1 padding) -> [N, hidden]."""
-        logits, gate = self.router_proj(x).split([self.number, 1], 1)
-        routed = self.experts(x, *flare.route_softmax(logits, lanes, self.chosen))
-        return torch.addcmul(routed, self.shared(x), torch.sigmoid(gate))
+        weights, experts, measure = self.router(x, lanes)
+        routed: Tensor = self.experts(x, weights, experts)
+        shared: Tensor = self.shared(x)
+        return routed + shared if measure is None else torch.addcmul(routed, shared, measure)

@@ -20,7 +20,7 @@ class PackedExperts(nn.Module):
     device.
 
     found: the format of all matrices. exceptions: how many exceptions compressed scales have, of gate and up,
-    and of down.
+    and of down. limit: as in `flare::silu_and_mul`.
     """
 
     def __init__(
@@ -30,9 +30,11 @@ class PackedExperts(nn.Module):
         hidden: int,
         inner: int,
         exceptions: tuple[int, int] = (0, 0),
+        *,
+        limit: float | None = None,
     ) -> None:
         super().__init__()
-        self.found = found
+        self.found, self.limit = found, limit
         for name, rows, columns, count in (
             ("gate_up", 2 * inner, hidden, exceptions[0]),
             ("down", hidden, inner, exceptions[1]),
@@ -44,7 +46,8 @@ class PackedExperts(nn.Module):
         """x [N, H]; weights f32[N, K]; experts i32[N, K], -1 for none -> the weighted sum [N, H]."""
         operator, keys = _OPERATORS[self.found.number, self.found.compressed]
         operands = [getattr(self, f"{name}_{key}", None) for name in ("gate_up", "down") for key in keys]
-        result: Tensor = getattr(torch.ops.flare, operator)(x, weights, experts, *operands, *self._settings())
+        call = getattr(torch.ops.flare, operator)
+        result: Tensor = call(x, weights, experts, *operands, *self._settings(), self.limit)
         return result
 
     def _settings(self) -> tuple[int | bool, ...]:
@@ -73,19 +76,21 @@ def experts_for(
     *,
     gate_up: tuple[str, str] = ("gate_proj", "up_proj"),
     down: str = "down_proj",
+    limit: float | None = None,
 ) -> PackedExperts | RoutedExperts:
     """The module for the experts that a checkpoint calls `experts`, as in `flare.prepare.expert_rules`; plain
-    weights are of type `dtype`. Raises CheckpointError when gate and up have another format than down."""
+    weights are of type `dtype`. limit: as in `flare::silu_and_mul`. Raises CheckpointError when gate and up
+    have another format than down."""
     if formats.has(f"{experts}.gate_up_proj"):
-        return RoutedExperts(number, hidden, inner, dtype)
+        return RoutedExperts(number, hidden, inner, dtype, limit=limit)
     matrices = names(experts, number, gate_up), names(experts, number, (down,))
     first, second = (formats.shared(modules) for modules in matrices)
     if first != second:
         raise CheckpointError(f"{experts}: gate, up and down are stored in different formats", field=experts)
     if first is None:
-        return RoutedExperts(number, hidden, inner, dtype)
+        return RoutedExperts(number, hidden, inner, dtype, limit=limit)
     exceptions = formats.exceptions(matrices[0]), formats.exceptions(matrices[1])
-    return PackedExperts(first, number, hidden, inner, exceptions)
+    return PackedExperts(first, number, hidden, inner, exceptions, limit=limit)
 
 
 def _operands(

@@ -34,6 +34,7 @@ from flare_components.ops import (  # noqa: F401  (importing registers)
     paging,
     request_start,
     rotary,
+    routing,
     rows,
     sampling,
     selected_attention,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from flare_components.ops.activation import silu_and_mul
+from flare_components.ops.activation import check_limit, silu_and_mul
 from flare_components.ops.expert_sum import check_routing, sum_experts
 from flare_components.ops.packed_checks import check_linear, check_operand
 from flare_components.ops.packed_product import finish, packed_product
@@ -45,18 +45,20 @@ def fp8_block_experts(
     block_rows: int,
     block_columns: int,
     quantize_input: bool,
+    limit: float | None = None,
 ) -> Tensor:
     """`flare::routed_experts` with FP8 matrices.
 
     x [N, H]; weights f32[N, K]; experts i32[N, K], -1 for none; gate_up_codes E4M3[E, 2 F, H] with gate rows
     first, F a multiple of block_rows, gate_up_scales f32[E, 2 F/block_rows, ceil(H/block_columns)];
-    down_codes E4M3[E, H, F], down_scales f32[E, ceil(H/block_rows), ceil(F/block_columns)]. -> [N, H].
+    down_codes E4M3[E, H, F], down_scales f32[E, ceil(H/block_rows), ceil(F/block_columns)];
+    limit as there. -> [N, H].
     """
     block = block_rows, block_columns
 
     def network(expert: int, rows: Tensor) -> Tensor:
         gate_up = _product(rows, gate_up_codes[expert], gate_up_scales[expert], block, quantize_input)
-        inner = silu_and_mul(gate_up.to(x.dtype))
+        inner = silu_and_mul(gate_up.to(x.dtype), limit)
         return _product(inner, down_codes[expert], down_scales[expert], block, quantize_input).to(x.dtype)
 
     return sum_experts(x, weights, experts, network)
@@ -107,8 +109,10 @@ def _fake_experts(
     block_rows: int,
     block_columns: int,
     quantize_input: bool,
+    limit: float | None = None,
 ) -> Tensor:
     check_routing(x, weights, experts)
+    check_limit(limit)
     number, twice, hidden = gate_up_codes.shape[0], gate_up_codes.shape[1], x.shape[1]
     torch._check(
         twice % (2 * block_rows) == 0, lambda: f"gate_up_codes are [E, 2 F, H], F a multiple of {block_rows}"
@@ -128,7 +132,7 @@ define(
 define(
     "fp8_block_experts(Tensor x, Tensor weights, Tensor experts, "
     "Tensor gate_up_codes, Tensor gate_up_scales, Tensor down_codes, Tensor down_scales, "
-    "int block_rows, int block_columns, bool quantize_input) -> Tensor",
+    "int block_rows, int block_columns, bool quantize_input, float? limit=None) -> Tensor",
     cpu=fp8_block_experts,
     fake=_fake_experts,
 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from flare_components.ops.activation import silu_and_mul
+from flare_components.ops.activation import check_limit, silu_and_mul
 from flare_components.ops.expert_sum import check_routing, sum_experts
 from flare_components.ops.packed_checks import check_linear, check_operand
 from flare_components.ops.packed_product import finish, packed_product
@@ -35,17 +35,18 @@ def mxfp8_experts(
     down_codes: Tensor,
     down_scales: Tensor,
     quantize_input: bool,
+    limit: float | None = None,
 ) -> Tensor:
     """`flare::routed_experts` with MXFP8 matrices.
 
     x [N, H]; weights f32[N, K]; experts i32[N, K], -1 for none; gate_up_codes E4M3[E, 2 F, H] with gate rows
     first, gate_up_scales E8M0[E, 2 F, ceil(H/32)]; down_codes E4M3[E, H, F], down_scales E8M0[E, H,
-    ceil(F/32)]. -> [N, H].
+    ceil(F/32)]; limit as there. -> [N, H].
     """
 
     def network(expert: int, rows: Tensor) -> Tensor:
         gate_up = _product(rows, gate_up_codes[expert], gate_up_scales[expert], quantize_input)
-        inner = silu_and_mul(gate_up.to(x.dtype))
+        inner = silu_and_mul(gate_up.to(x.dtype), limit)
         return _product(inner, down_codes[expert], down_scales[expert], quantize_input).to(x.dtype)
 
     return sum_experts(x, weights, experts, network)
@@ -82,8 +83,10 @@ def _fake_experts(
     down_codes: Tensor,
     down_scales: Tensor,
     quantize_input: bool,
+    limit: float | None = None,
 ) -> Tensor:
     check_routing(x, weights, experts)
+    check_limit(limit)
     number, twice, hidden = gate_up_codes.shape[0], gate_up_codes.shape[1], x.shape[1]
     torch._check(twice % 2 == 0, lambda: "gate_up_codes are [E, 2 F, H]")
     _check_matrix("gate_up_", gate_up_codes, gate_up_scales, (number, twice, hidden))
@@ -98,7 +101,7 @@ define(
 )
 define(
     "mxfp8_experts(Tensor x, Tensor weights, Tensor experts, Tensor gate_up_codes, Tensor gate_up_scales, "
-    "Tensor down_codes, Tensor down_scales, bool quantize_input) -> Tensor",
+    "Tensor down_codes, Tensor down_scales, bool quantize_input, float? limit=None) -> Tensor",
     cpu=mxfp8_experts,
     fake=_fake_experts,
 )

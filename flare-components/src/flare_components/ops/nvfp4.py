@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from flare_components.ops.activation import silu_and_mul
+from flare_components.ops.activation import check_limit, silu_and_mul
 from flare_components.ops.expert_sum import check_routing, sum_experts
 from flare_components.ops.packed_checks import check_linear, check_operand
 from flare_components.ops.packed_product import finish, packed_product
@@ -44,18 +44,19 @@ def nvfp4_experts(
     down_scales: Tensor,
     down_global: Tensor,
     down_input: Tensor | None,
+    limit: float | None = None,
 ) -> Tensor:
     """`flare::routed_experts` with NVFP4 matrices.
 
     x [N, H]; weights f32[N, K]; experts i32[N, K], -1 for none; gate_up_codes U8[E, 2 F, H/2] with gate rows
     first, gate_up_scales E4M3[E, 2 F, ceil(H/16)], gate_up_global f32[E, 2] (gate, up), gate_up_input f32[E]
     or None; down_codes U8[E, H, F/2], down_scales E4M3[E, H, ceil(F/16)], down_global f32[E], down_input
-    f32[E] or None. -> [N, H].
+    f32[E] or None; limit as there. -> [N, H].
     """
 
     def network(expert: int, rows: Tensor) -> Tensor:
         gate_up = _product(rows, gate_up_codes[expert], gate_up_scales[expert], _at(gate_up_input, expert))
-        inner = activate(gate_up, gate_up_global[expert], x.dtype)
+        inner = activate(gate_up, gate_up_global[expert], x.dtype, limit)
         down = _product(inner, down_codes[expert], down_scales[expert], _at(down_input, expert))
         return finish(down.mul_(down_global[expert]), None, x.dtype)
 
@@ -74,11 +75,11 @@ def _parts(row_bytes: int) -> list[int]:
     return [row_bytes // 9 * 8, row_bytes // 9]
 
 
-def activate(gate_up: Tensor, global_scale: Tensor, dtype: torch.dtype) -> Tensor:
+def activate(gate_up: Tensor, global_scale: Tensor, dtype: torch.dtype, limit: float | None) -> Tensor:
     """FP32 products [N, 2 F] of gate and up, each times its global scale f32[2] -> `silu(gate) * up` [N,
-    F]."""
+    F], with the limit of `flare::silu_and_mul`."""
     scaled = gate_up.unflatten(1, (2, -1)).mul_(global_scale.unsqueeze(1)).flatten(1)
-    return silu_and_mul(scaled.to(dtype))
+    return silu_and_mul(scaled.to(dtype), limit)
 
 
 def quantized_input(x: Tensor, input_scale: Tensor | None) -> Tensor:
@@ -131,7 +132,9 @@ def _fake_experts(
     down_scales: Tensor,
     down_global: Tensor,
     down_input: Tensor | None,
+    limit: float | None = None,
 ) -> Tensor:
+    check_limit(limit)
     check_experts(
         x, weights, experts, gate_up_codes, gate_up_global, gate_up_input, down_codes, down_global, down_input
     )
@@ -183,7 +186,8 @@ define(
 define(
     "nvfp4_experts(Tensor x, Tensor weights, Tensor experts, "
     "Tensor gate_up_codes, Tensor gate_up_scales, Tensor gate_up_global, Tensor? gate_up_input, "
-    "Tensor down_codes, Tensor down_scales, Tensor down_global, Tensor? down_input) -> Tensor",
+    "Tensor down_codes, Tensor down_scales, Tensor down_global, Tensor? down_input, "
+    "float? limit=None) -> Tensor",
     cpu=nvfp4_experts,
     fake=_fake_experts,
 )

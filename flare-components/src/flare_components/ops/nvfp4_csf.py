@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from flare_components.ops.activation import check_limit
 from flare_components.ops.expert_sum import sum_experts
 from flare_components.ops.nvfp4 import activate, check_experts, quantized_input
 from flare_components.ops.packed_checks import check_operand
@@ -35,6 +36,7 @@ def nvfp4_csf_experts(
     down_starts: Tensor,
     down_global: Tensor,
     down_input: Tensor | None,
+    limit: float | None = None,
 ) -> Tensor:
     """`flare::nvfp4_experts` with gate_up_scales and down_scales as fixed, exceptions and starts; 2 F and H
     are multiples of 16. Scales are expanded for routed experts only, a tile at a time."""
@@ -44,7 +46,7 @@ def nvfp4_csf_experts(
         gate_up = _product(
             rows, expert, gate_up_codes, gate_up_fixed, gate_up_exceptions, gate_up_starts, scale
         )
-        inner = activate(gate_up, gate_up_global[expert], x.dtype)
+        inner = activate(gate_up, gate_up_global[expert], x.dtype, limit)
         scale = None if down_input is None else down_input[expert]
         down = _product(inner, expert, down_codes, down_fixed, down_exceptions, down_starts, scale)
         return finish(down.mul_(down_global[expert]), None, x.dtype)
@@ -90,7 +92,9 @@ def _fake(
     down_starts: Tensor,
     down_global: Tensor,
     down_input: Tensor | None,
+    limit: float | None = None,
 ) -> Tensor:
+    check_limit(limit)
     check_experts(
         x, weights, experts, gate_up_codes, gate_up_global, gate_up_input, down_codes, down_global, down_input
     )
@@ -116,7 +120,7 @@ define(
     "Tensor gate_up_codes, Tensor gate_up_fixed, Tensor gate_up_exceptions, Tensor gate_up_starts, "
     "Tensor gate_up_global, Tensor? gate_up_input, "
     "Tensor down_codes, Tensor down_fixed, Tensor down_exceptions, Tensor down_starts, "
-    "Tensor down_global, Tensor? down_input) -> Tensor",
+    "Tensor down_global, Tensor? down_input, float? limit=None) -> Tensor",
     cpu=nvfp4_csf_experts,
     fake=_fake,
 )

@@ -35,9 +35,11 @@ def rotary(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tens
     return rotate(q), rotate(k)
 
 
-def silu_and_mul(gate_up: Tensor) -> Tensor:
-    """`silu(gate) * up` in FP64."""
+def silu_and_mul(gate_up: Tensor, limit: float | None = None) -> Tensor:
+    """`silu(gate) * up` in FP64, within the limit."""
     gate, up = gate_up.double().chunk(2, -1)
+    if limit is not None:
+        gate, up = torch.where(gate > limit, limit, gate), up.clip(-limit, limit)
     return (gate / (1 + torch.exp(-gate)) * up).to(gate_up.dtype)
 
 

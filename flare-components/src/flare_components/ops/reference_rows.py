@@ -93,7 +93,26 @@ def route_softmax(logits: Tensor, lanes: Tensor, count: int) -> tuple[Tensor, Te
     return weights, experts
 
 
-def routed_experts(x: Tensor, weights: Tensor, experts: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
+def route_sigmoid(
+    logits: Tensor, bias: Tensor, lanes: Tensor, count: int, scale: float
+) -> tuple[Tensor, Tensor]:
+    """Row by row: sorted by score with bias, then by number."""
+    weights = torch.zeros(logits.shape[0], count)
+    experts = torch.full((logits.shape[0], count), -1, dtype=torch.int32)
+    for row, values in enumerate(torch.sigmoid(logits.double())):
+        ranked = sorted(
+            (-float(s + b), e) for e, (s, b) in enumerate(zip(values, bias.double(), strict=True))
+        )
+        order = [expert for _, expert in ranked[:count]]
+        weights[row] = (scale * values[order] / (values[order].sum() + 1e-20)).float()
+        if lanes[row] >= 0:
+            experts[row] = torch.tensor(order)
+    return weights, experts
+
+
+def routed_experts(
+    x: Tensor, weights: Tensor, experts: Tensor, gate_up: Tensor, down: Tensor, limit: float = torch.inf
+) -> Tensor:
     """Row by row and expert by expert, every intermediate rounded as the operator's products round it."""
     out = torch.zeros(x.shape, dtype=torch.float64)
     for row in range(x.shape[0]):
@@ -101,6 +120,7 @@ def routed_experts(x: Tensor, weights: Tensor, experts: Tensor, gate_up: Tensor,
             if expert < 0:
                 continue
             gate, up = (gate_up[expert].double() @ x[row].double()).to(x.dtype).double().chunk(2)
+            gate, up = gate.minimum(torch.tensor(limit)), up.clip(-limit, limit)
             inner = ((gate * torch.sigmoid(gate)).to(x.dtype).double() * up).to(x.dtype)
             out[row] += share * (down[expert].double() @ inner.double()).to(x.dtype).double()
     return out.to(x.dtype)

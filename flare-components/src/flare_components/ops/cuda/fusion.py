@@ -104,8 +104,8 @@ def _attention(graph: fx.Graph, node: fx.Node) -> bool:
 
 
 def _gate(graph: fx.Graph, node: fx.Node) -> bool:
-    """Norm, projection, gate."""
-    if node.target is not flare.silu_and_mul.default:
+    """Norm, projection, gate without a limit."""
+    if node.target is not flare.silu_and_mul.default or node.args[1:] not in ((), (None,)):
         return False
     product = node.args[0]
     if not _is_few(product, flare.linear.default) or product.args[2] is not None:
