@@ -44,6 +44,25 @@ def test_the_page_for_people_names_every_program_and_module(tiny_core: Path) -> 
         assert any(name in line and why in line for line in page.splitlines())
 
 
+def test_the_state_of_a_model_is_shown_before_its_checkpoint_is_there() -> None:
+    page = flare("inspect", "--plan", "qwen3.8-flash").stdout
+    document = json.loads(flare("inspect", "--plan", "qwen3.8-flash", "--json").stdout)
+    assert document["token_bytes"] == 25344
+    assert document["schemes"]["memory"] == {"kind": "recurrent", "token_bytes": 0, "row_bytes": 108 << 20}
+    assert set(document["schemes"]) <= {line.split()[0] for line in page.splitlines() if line}
+    assert "A token: 25344 bytes" in page
+    assert "the recipe of smollm2-135m has no published configuration" in failure(
+        "inspect", "--plan", "smollm2-135m"
+    )
+
+
+def test_a_core_or_a_plan_is_inspected(tiny_core: Path) -> None:
+    for wrong in ((), (tiny_core, "--plan", "qwen3.8-flash")):
+        result = flare("inspect", *wrong)
+        assert result.returncode == 2
+        assert "give a core file, or --plan and a model" in result.stderr
+
+
 def test_kernels_chosen_by_measurement_are_listed_with_their_times(tiny_core: Path, tmp_path: Path) -> None:
     assert "Kernels chosen by measurement" not in flare("inspect", tiny_core).stdout
     chosen = {

@@ -7,15 +7,17 @@ from typing import Any
 
 import pytest
 import torch
-from qwen_samples import REAL_TEXT, changed_config, changed_tensors
+from changed_checkpoints import changed_config, changed_tensors
 from transformers import Qwen4ExpTextConfig
 from transformers.models.qwen4_exp.modeling_qwen4_exp import Qwen4ExpTextNGramEmbedding
 
 from flare.contract import DType
-from flare.prepare import Checkpoint, CheckpointError, TensorInfo
+from flare.prepare import CheckpointError, TensorInfo
+from flare.prepare.published import read_published
 from flare.prepare.weights import check_targets
 from flare.testing.plugin import TinyCheckpoints
 from flare_recipe_qwen.config import REQUIRED, REQUIRED_ROPE, ModelConfig, read_config
+from flare_recipe_qwen.descriptor import DESCRIPTOR
 from flare_recipe_qwen.recipe import RECIPE
 from flare_recipe_qwen.tables import ngram_tables
 
@@ -166,29 +168,17 @@ def test_experts_one_by_one_are_mapped(tiny: Path, tmp_path: Path) -> None:
         assert torch.equal(mapping.assemble(target, checkpoint), stored)
 
 
-def real(tensors: dict[str, TensorInfo] | None = None) -> ModelConfig:
-    """The published model's configuration, its table stored as NVFP4."""
-
-    class Headers(Checkpoint):
-        config = {"model_type": "qwen3_8_flash_next", "text_config": REAL_TEXT}
-
-        def load(self, name: str) -> torch.Tensor:
-            raise AssertionError(name)
-
-    headers = Headers()
-    headers.tensors = {}
-    for index in range(128):
-        name = f"{TABLE}.ngram_embedding.shard_{index}.weight"
-        headers.tensors[name] = TensorInfo(name, (2_500_012, 80), "U8")
-    return read_config(headers)
-
-
 def test_the_table_of_the_published_model() -> None:
-    (table,) = ngram_tables(real())
+    """Its shards stored as NVFP4."""
+    published = read_published(DESCRIPTOR.models[0])
+    names = [f"{TABLE}.ngram_embedding.shard_{index}.weight" for index in range(128)]
+    published.tensors = {name: TensorInfo(name, (2_500_012, 80), "U8") for name in names}
+    (table,) = ngram_tables(read_config(published))
     assert (table.resource.rows, table.resource.row_bytes) == (320_001_536, 90)
     assert table.packed
     # Transformers' own, without its embedding.
-    text = Qwen4ExpTextConfig(**{k: v for k, v in REAL_TEXT.items() if k != "model_type"})
+    fields = published.config["text_config"]
+    text = Qwen4ExpTextConfig(**{k: v for k, v in fields.items() if k != "model_type"})
     with torch.device("meta"):
         theirs = Qwen4ExpTextNGramEmbedding(text, 2560, 1, 0)
     order, heads, boundary, *numbers = table.resource.parameters

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import torch
+from changed_checkpoints import changed_config, changed_tensors
 from prepared_cores import tiny_request
-from qwen_samples import changed_config, changed_tensors
 
 from flare.contract import DType, PreparedContract, Region
 from flare.prepare import CapacityRequest, CheckpointError, Progress

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from qwen_samples import changed_config
+from changed_checkpoints import changed_config
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 from flare.contract import DType

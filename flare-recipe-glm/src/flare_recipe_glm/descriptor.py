@@ -12,6 +12,7 @@ DESCRIPTOR = RecipeDescriptor(
         ModelEntry(
             name="glm-5.3-flash",
             checkpoint="hf://zai-org/GLM-5.3-Flash@eb9eb208eb0d988989d07a6a12d0fdeb5f52574a",  # FP8
+            published="flare_recipe_glm:published.json",
             license="MIT",
             alternatives=(
                 "hf://zai-org/GLM-5.3-Flash-BF16@a5b45eb41df6402735dedc900be14a42e8d5e538",

@@ -15,6 +15,7 @@ DESCRIPTOR = RecipeDescriptor(
                 "hf://local-inference-lab/Qwen3.8-Flash-Next-NVFP4-MXFP8-CSF-QAD"
                 "@dc5b8ab2fa14bc4fecd6886273b7ebc6095662e2"
             ),
+            published="flare_recipe_qwen:published.json",
             license="LicenseRef-model-card",
             alternatives=("hf://Qwen/Qwen3.8-Flash-Next@main", "hf://Qwen/Qwen3.8-Flash-Next-FP8@main"),
         ),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flare.cli.app import app, reports_errors
+from flare.cli.inspect_plan import show_plan
 
 if TYPE_CHECKING:
     from flare.contract import Capacities, PreparedContract
@@ -18,10 +19,23 @@ if TYPE_CHECKING:
 @app.command()
 @reports_errors
 def inspect(
-    core: Annotated[Path, typer.Argument(help="A core file.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print the whole contract as JSON.")] = False,
+    core: Annotated[Path | None, typer.Argument(help="A core file.", show_default=False)] = None,
+    plan: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Instead of a core: the state of this model of `flare recipes`, as it is published.",
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
     """Show capacities, geometry, programs, memory ledger, identity, retained and replaced modules."""
+    if (core is None) == (plan is None):
+        raise typer.BadParameter("give a core file, or --plan and a model")
+    if plan is not None:
+        show_plan(plan, as_json)
+        return
+    assert core is not None
     from flare.corefile import CoreReader, core_digest, read_contract, totals
 
     with CoreReader(core) as reader:

