@@ -11,7 +11,7 @@ from flare.errors import CheckpointError
 from flare.prepare.checkpoint import Assets, TensorInfo
 from flare.prepare.checkpoint_mapped import MappedCheckpoint
 from flare.prepare.tensor_map import TensorMap, TensorRule
-from flare.prepare.tensor_transforms import ConcatRows, Identity, PairsToHalves
+from flare.prepare.tensor_transforms import ConcatRows, FlattenRows, Identity, PairsToHalves
 
 
 class Store:
@@ -66,6 +66,21 @@ def test_sources_that_do_not_fit_name_the_target(rule: TensorRule) -> None:
     mapping = TensorMap({"bad": rule}, ignored=dict.fromkeys("qkn", ""))
     with pytest.raises(CheckpointError, match=r"^bad from"):
         mapping.check(store())
+
+
+def test_a_convolution_of_its_own_extent_is_a_product_of_flat_rows() -> None:
+    weight, image = torch.randn(5, 3, 2, 2), torch.randn(1, 3, 4, 6)
+    want = torch.conv2d(image, weight, stride=2).flatten(2)[0].T
+    blocks = image[0].unfold(1, 2, 2).unfold(2, 2, 2)  # channel, block row, block column, row, column
+    channels_first = blocks.permute(1, 2, 0, 3, 4).reshape(6, 12)
+    channels_last = blocks.permute(1, 2, 3, 4, 0).reshape(6, 12)
+    for rows, transform in (
+        (channels_first, FlattenRows()),
+        (channels_last, FlattenRows(channels_last=True)),
+    ):
+        flat = transform.apply([weight])
+        assert transform.shape([tuple(weight.shape)]) == tuple(flat.shape) == (5, 12)
+        torch.testing.assert_close(rows @ flat.T, want)
 
 
 def test_unknown_targets_and_sources() -> None:

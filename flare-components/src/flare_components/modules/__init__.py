@@ -1,6 +1,7 @@
 """Replacement modules for serving: packed inputs, caller-owned state, fused projections, packed weights."""
 
 from flare_components.modules.attention import PagedAttention
+from flare_components.modules.convolution_merger import ConvolutionMerger
 from flare_components.modules.expert_mixture import ExpertMixture, RoutedExperts
 from flare_components.modules.frame_attention import FrameAttention
 from flare_components.modules.gated_delta_net import GatedDeltaNet
@@ -19,6 +20,7 @@ from flare_components.modules.selected_attention import SelectedAttention
 from flare_components.modules.table_embedding import TableEmbedding
 
 __all__ = [
+    "ConvolutionMerger",
     "ExpertMixture",
     "FrameAttention",
     "GatedDeltaNet",

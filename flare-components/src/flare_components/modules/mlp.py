@@ -15,12 +15,18 @@ class PackedGatedMLP(nn.Module):
     """
 
     def __init__(
-        self, hidden: int, intermediate: int, dtype: torch.dtype, *, limit: float | None = None
+        self,
+        hidden: int,
+        intermediate: int,
+        dtype: torch.dtype,
+        *,
+        limit: float | None = None,
+        bias: bool = False,
     ) -> None:
         super().__init__()
         self.limit = limit
-        self.gate_up_proj = nn.Linear(hidden, 2 * intermediate, bias=False, device="meta", dtype=dtype)
-        self.down_proj = nn.Linear(intermediate, hidden, bias=False, device="meta", dtype=dtype)
+        self.gate_up_proj = nn.Linear(hidden, 2 * intermediate, bias=bias, device="meta", dtype=dtype)
+        self.down_proj = nn.Linear(intermediate, hidden, bias=bias, device="meta", dtype=dtype)
 
     def forward(self, x: Tensor) -> Tensor:
         """x [N, hidden] -> [N, hidden]."""

@@ -19,6 +19,6 @@ class RMSNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
-        """x [N, size] -> [N, size]."""
+        """x [..., size] -> [..., size]."""
         normed: Tensor = torch.ops.flare.rms_norm(x, self.weight, self.eps)
         return normed

@@ -66,7 +66,13 @@ class ConcatRows:
 @dataclass(frozen=True)
 class FlattenRows:
     """The rows of the single source as vectors: [a, b, c, ...] gives [a, b * c * ...]. A convolution whose
-    stride is its extent is the linear layer of this weight."""
+    stride is its extent is the linear layer of this weight.
+
+    channels_last: the first dimension of a row comes behind the others, as where the convolution's input has
+    the channels of one place together.
+    """
+
+    channels_last: bool = False
 
     def shape(self, shapes: Sequence[Shape]) -> Shape:
         """[rows, elements of a row]."""
@@ -75,8 +81,9 @@ class FlattenRows:
         return shapes[0][0], math.prod(shapes[0][1:])
 
     def apply(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-        """A view."""
-        return tensors[0].flatten(1)
+        """A view; with channels last a new tensor."""
+        rows = tensors[0]
+        return (rows.movedim(1, -1) if self.channels_last else rows).flatten(1)
 
 
 @dataclass(frozen=True)
