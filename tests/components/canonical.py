@@ -158,7 +158,7 @@ def delta_net(source: Qwen4ExpTextGatedDeltaNet, config: Qwen4ExpTextConfig, lay
         gate=config.output_gate_type,
         dtype=F32,
     )
-    return _filled(
+    return filled(
         module,
         {
             "in_proj_qkvz.weight": torch.cat((source.in_proj_qkv.weight, source.in_proj_z.weight)),
@@ -183,7 +183,7 @@ def hyper_connection(source: Qwen4ExpTextGatedResidual, config: Qwen4ExpTextConf
         injects=injects,
     )
     rows = [source.input_mix_weight_down.weight] + ([source.block_inject_weight.weight] if injects else [])
-    return _filled(
+    return filled(
         module,
         {
             "norm_weight": source.hc_norm.weight,
@@ -204,7 +204,7 @@ def ngram_injection(source: Qwen4ExpTextPLELayer, config: Qwen4ExpTextConfig) ->
         eps=config.rms_norm_eps,
         dtype=F32,
     )
-    return _filled(
+    return filled(
         module,
         {
             "kv_proj.weight": torch.cat((source.key_proj.weight, source.value_proj.weight)),
@@ -220,7 +220,7 @@ def ngram_hash(source: Qwen4ExpTextPLELayer, config: Qwen4ExpTextConfig) -> Ngra
     module = NgramHash(
         order=config.ngram_size, heads=config.heads_per_ngram, boundary=source.ple_embedding.eos_token_id
     )
-    return _filled(
+    return filled(
         module,
         {
             "multipliers": source.ple_embedding.layer_multipliers.unsqueeze(0),
@@ -239,7 +239,7 @@ def group_rotary(model: Qwen4ExpForCausalLM) -> GroupRotary:
         dtype=F32,
         scale=rotary.attention_scaling,
     )
-    return _filled(module, {"frequencies": rotary.inv_freq})
+    return filled(module, {"frequencies": rotary.inv_freq})
 
 
 def selected_attention(
@@ -260,7 +260,7 @@ def selected_attention(
         dtype=F32,
     )
     indexer = source.indexer
-    return _filled(
+    return filled(
         module,
         {
             "qkv_proj.weight": torch.cat((source.q_proj.weight, source.k_proj.weight, source.v_proj.weight)),
@@ -281,7 +281,7 @@ def expert_mixture(source: Qwen4ExpTextSparseMoeBlock, config: Qwen4ExpTextConfi
         PackedGatedMLP(config.hidden_size, config.shared_expert_intermediate_size, F32),
     )
     shared = source.shared_expert
-    return _filled(
+    return filled(
         module,
         {
             "router.proj.weight": torch.cat((source.gate.weight, source.shared_expert_gate.weight)),
@@ -301,7 +301,7 @@ class ProgramLinear(nn.Linear):
         return product
 
 
-def _filled(module: M, weights: dict[str, Tensor]) -> M:
+def filled(module: M, weights: dict[str, Tensor]) -> M:
     module.load_state_dict({name: weight.detach() for name, weight in weights.items()}, assign=True)
     for part in module.modules():
         if type(part) is nn.Linear:

@@ -9,12 +9,14 @@ from flare_components.modules.gelu import Gelu
 from flare_components.modules.group_rotary import GroupRotary, RotaryTables
 from flare_components.modules.hyper_connection import HyperConnection, Injection
 from flare_components.modules.image_encoder import ImageEncoder
+from flare_components.modules.latent_attention import LatentAttention
 from flare_components.modules.mlp import PackedGatedMLP
 from flare_components.modules.ngram_hash import HashConstants, NgramHash, hash_constants
 from flare_components.modules.ngram_injection import NgramInjection
 from flare_components.modules.norm import RMSNorm
 from flare_components.modules.packed_experts import PackedExperts, experts_for
 from flare_components.modules.packed_linear import keep_formats, linear_for
+from flare_components.modules.pooled_indexer import PooledIndexer
 from flare_components.modules.routers import SigmoidRouter, SoftmaxRouter
 from flare_components.modules.selected_attention import SelectedAttention
 from flare_components.modules.table_embedding import TableEmbedding
@@ -30,11 +32,13 @@ __all__ = [
     "HyperConnection",
     "ImageEncoder",
     "Injection",
+    "LatentAttention",
     "NgramHash",
     "NgramInjection",
     "PackedExperts",
     "PackedGatedMLP",
     "PagedAttention",
+    "PooledIndexer",
     "RMSNorm",
     "RotaryTables",
     "RoutedExperts",

@@ -92,18 +92,35 @@ def _prefill(
     )
     queries = q[lane.start : lane.stop].unflatten(1, grouped[:2]).permute(1, 2, 0, 3)
     target = out[lane.start : lane.stop].view(rows, *grouped).permute(1, 2, 0, 3)
-    for first in range(0, rows, QUERY_BLOCK):
-        last = min(first + QUERY_BLOCK, rows)
-        past = lane.context - rows + first
-        seen = past + last - first
+    causal_attention(queries, keys, values, lane.context - rows, scale, target)
+
+
+def causal_attention(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    past: int,
+    scale: float,
+    target: Tensor,
+    block: int = QUERY_BLOCK,
+) -> None:
+    """Attention of a chunk in blocks of queries, each over just the keys it can see.
+
+    queries [B, H, n, D]; keys and values [B, H, tokens, D]: `past` tokens, then those of the queries; written
+    to target [B, H, n, W], W <= D: the first elements of the result.
+    """
+    rows, width = queries.shape[2], target.shape[3]
+    for first in range(0, rows, block):
+        last = min(first + block, rows)
+        seen = past + last
         attended = _flash(
             queries[:, :, first:last],
             keys[:, :, :seen],
             values[:, :, :seen],
-            attn_mask=causal_mask(past, last - first),
+            attn_mask=causal_mask(past + first, last - first, block),
             scale=scale,
         )[0]
-        target[:, :, first:last].copy_(attended)
+        target[:, :, first:last].copy_(attended[..., :width])
 
 
 def _fake(

@@ -122,15 +122,16 @@ def _group(lanes: Sequence[_Lane], rows: int, page_tokens: int, lane_pages: int)
     )
 
 
-@lru_cache(maxsize=1)
-def _ramp(capacity: int) -> Tensor:
-    keys = torch.arange(capacity + QUERY_BLOCK) - capacity
-    hidden = keys > torch.arange(QUERY_BLOCK).unsqueeze(1)
+@lru_cache(maxsize=2)
+def _ramp(capacity: int, block: int) -> Tensor:
+    keys = torch.arange(capacity + block) - capacity
+    hidden = keys > torch.arange(block).unsqueeze(1)
     return torch.zeros(hidden.shape).masked_fill_(hidden, -torch.inf)
 
 
-def causal_mask(past: int, queries: int) -> Tensor:
-    """f32[queries, past + queries]: query i sees keys 0 to past + i. A view of one cached ramp."""
-    assert 0 < queries <= QUERY_BLOCK
+def causal_mask(past: int, queries: int, block: int = QUERY_BLOCK) -> Tensor:
+    """f32[queries, past + queries]: query i sees keys 0 to past + i. A view of one cached ramp for up to
+    `block` queries."""
+    assert 0 < queries <= block
     capacity = max(1024, 1 << (past - 1).bit_length()) if past else 1024
-    return _ramp(capacity)[:queries, capacity - past : capacity + queries]
+    return _ramp(capacity, block)[:queries, capacity - past : capacity + queries]

@@ -1,8 +1,7 @@
 """Keys pooled over groups of tokens: where a group starts, and the pooled key of a completed group.
 
-`flare::group_starts` and `flare::pool_groups`. Tokens 0 to g - 1 of a sequence are group 0, and so on. A
-group's pooled key stands in pages; the raw keys of the last tokens are kept in a ring of E >= g entries in
-the row, token p in entry p mod E, so that a sequence can be cut inside a group.
+`flare::group_starts` and `flare::pool_groups`. A group's pooled key stands in pages; the raw keys of the last
+tokens are kept in a ring (`open_groups`).
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from flare_components.ops.axial_rotary import norm_rotary
 from flare_components.ops.lanes import active_lanes, check_lanes
+from flare_components.ops.open_groups import check_groups, close_groups
 from flare_components.ops.schema import define
 
 
@@ -66,22 +66,12 @@ def pool_groups(
     i32[L], -1 idle. A pooled key is `norm_rotary` of the mean of the group's keys, which is taken in FP32 and
     rounded to their type.
     """
-    extent, page_groups = open_keys.shape[1], pages.shape[1]
-    for span in active_lanes(keys.shape[0], query_start, live_rows, context_lens).all:
-        kept, fresh = open_keys[span.row], keys[span.start : span.stop]
-        held = span.past % group
-        complete = (held + span.count) // group
-        if complete:
-            opened = torch.arange(span.past - held, span.past) % extent
-            members = torch.cat((kept.index_select(0, opened), fresh[: complete * group - held]))
-            mean = members.view(complete, group, -1).float().mean(1).to(keys.dtype)
-            ends = slice(span.start + group - 1 - held, span.stop, group)
-            pooled = norm_rotary(mean.unsqueeze(1), weight, cos[ends], sin[ends], eps, offset)
-            places = torch.arange(complete) + span.past // group
-            page = page_table[span.lane].index_select(0, places // page_groups)
-            pages.index_put_((page.long(), places % page_groups), pooled.squeeze(1))
-        last = torch.arange(max(span.count - extent, 0), span.count)
-        kept.index_copy_(0, (last + span.past) % extent, fresh[-extent:])
+
+    def pooled(members: Tensor, ends: slice) -> Tensor:
+        mean = members.float().mean(1).to(keys.dtype)
+        return norm_rotary(mean.unsqueeze(1), weight, cos[ends], sin[ends], eps, offset).squeeze(1)
+
+    close_groups(keys, open_keys, pages, page_table, query_start, context_lens, live_rows, group, pooled)
 
 
 def _fake_starts(
@@ -116,15 +106,10 @@ def _fake_pool(
 ) -> None:
     rows, width = keys.shape
     torch._check(weight.shape == (width,), lambda: "weight is [D]")
-    torch._check(
-        open_keys.shape[2:] == pages.shape[2:] == (width,), lambda: "open_keys and pages are [.., .., D]"
-    )
-    torch._check(0 < group <= open_keys.shape[1], lambda: "open_keys does not hold a group")
-    torch._check(keys.dtype == open_keys.dtype == pages.dtype, lambda: "keys and their state differ in type")
     torch._check(cos.shape == sin.shape and cos.shape[0] == rows, lambda: "cos and sin are [N, R]")
     torch._check(cos.shape[1] <= width and cos.dtype == keys.dtype, lambda: "cos does not fit keys")
-    torch._check(page_table.shape[0] == live_rows.shape[0], lambda: "page_table is [L, MP]")
-    check_lanes(query_start, live_rows, context_lens)
+    lengths = page_table, query_start, context_lens, live_rows
+    check_groups((width,), keys.dtype, open_keys, pages, *lengths, group)
 
 
 define(

@@ -77,6 +77,11 @@ def active_lanes(
     return _lanes(rows, starts, owners, contexts)
 
 
+def attending(rows: int, query_start: Tensor, context_lens: Tensor) -> Lanes:
+    """Lanes that have tokens, context_lens i32[L] of them (0: inactive); none of their state is in rows."""
+    return active_lanes(rows, query_start, context_lens - 1, context_lens)
+
+
 def check_lanes(query_start: Tensor, live_rows: Tensor, context_lens: Tensor | None = None) -> None:
     """What every fake kernel demands of its lane operands."""
     torch._check(live_rows.dim() == 1, lambda: "live_rows is [L]")

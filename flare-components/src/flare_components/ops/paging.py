@@ -1,7 +1,8 @@
-"""`flare::slot_mapping` and `flare::paged_kv_write`: where a token lives in the pages, and writing it there.
+"""`flare::slot_mapping`, `flare::paged_kv_write` and `flare::paged_write`: where a token lives in the pages,
+and writing it there.
 
-A slot is `page * page_tokens + offset`. Pages are strided views [P, T, KVH, D]: the pages of all layers are
-one buffer, so the first stride is a whole page and the inner three dimensions are contiguous.
+A slot is `page * page_tokens + offset`. Pages are strided views [P, T, ...]: the pages of all layers are one
+buffer, so the first stride is a whole page and the inner dimensions are contiguous.
 """
 
 from __future__ import annotations
@@ -41,6 +42,12 @@ def paged_kv_write(k: Tensor, v: Tensor, k_pages: Tensor, v_pages: Tensor, slot_
     v_pages.index_put_((page, offset), v)
 
 
+def paged_write(entries: Tensor, pages: Tensor, slot_mapping: Tensor) -> None:
+    """As `paged_kv_write`, of one thing: entries [N, ...], pages [P, T, ...]."""
+    rows, page, offset = _destination(tuple(slot_mapping.tolist()), pages.shape[1])
+    pages.index_put_((page, offset), entries if rows is None else entries.index_select(0, rows))
+
+
 def _fake_mapping(page_table: Tensor, positions: Tensor, lanes: Tensor, page_tokens: int) -> Tensor:
     torch._check(positions.shape == lanes.shape and lanes.dim() == 1, lambda: "positions and lanes are [N]")
     return torch.empty_like(lanes, dtype=torch.int64)
@@ -54,6 +61,12 @@ def _fake_write(k: Tensor, v: Tensor, k_pages: Tensor, v_pages: Tensor, slot_map
     torch._check(k.shape[0] == v.shape[0] == slot_mapping.shape[0], lambda: "rows differ")
 
 
+def _fake_entries(entries: Tensor, pages: Tensor, slot_mapping: Tensor) -> None:
+    torch._check(entries.shape[1:] == pages.shape[2:], lambda: "entries are [N, ...], pages [P, T, ...]")
+    torch._check(entries.dtype == pages.dtype, lambda: "pages are of another type")
+    torch._check(entries.shape[0] == slot_mapping.shape[0], lambda: "rows differ")
+
+
 define(
     "slot_mapping(Tensor page_table, Tensor positions, Tensor lanes, int page_tokens) -> Tensor",
     cpu=slot_mapping,
@@ -63,4 +76,9 @@ define(
     "paged_kv_write(Tensor k, Tensor v, Tensor(a!) k_pages, Tensor(b!) v_pages, Tensor slot_mapping) -> ()",
     cpu=paged_kv_write,
     fake=_fake_write,
+)
+define(
+    "paged_write(Tensor entries, Tensor(a!) pages, Tensor slot_mapping) -> ()",
+    cpu=paged_write,
+    fake=_fake_entries,
 )

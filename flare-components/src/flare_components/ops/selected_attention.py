@@ -11,14 +11,16 @@ import torch
 from torch import Tensor
 
 from flare_components.ops.attention import paged_attention
-from flare_components.ops.lanes import Span, active_lanes, check_lanes
+from flare_components.ops.lanes import Span, attending, check_lanes
 from flare_components.ops.schema import define
 
 _flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 
-# Rows whose keys are gathered together, and rows scored together: they bound the memory of a long prefill.
+# Rows whose keys are gathered together, rows scored together, and bytes of scores held at once: they bound
+# the memory of a long prefill.
 _ROW_BLOCK = 16
 _SCORE_BLOCK = 64
+_SCORE_BYTES = 128 << 20
 
 
 def select_groups(
@@ -29,14 +31,16 @@ def select_groups(
     context_lens: Tensor,
     group: int,
     count: int,
+    weights: Tensor | None = None,
 ) -> Tensor:
     """Groups of tokens that each row attends to: i32[N, count], ascending, then -1.
 
     q [N, H, D]; pages [P, G, D], strided in P: pooled keys, G groups a page; page_table i32[L, MP];
     query_start i32[L + 1]; context_lens i32[L]: tokens including these rows, 0 for an inactive lane. A row
     whose last token is number t (from 0) chooses among groups 0 to (t + 1) // group - 1 by the sum over heads
-    of `max(q . key, 0)` in FP32; among equal scores the lower group wins. A positive factor common to all
-    scores would change nothing, so there is none. Rows of no active lane have -1 only.
+    of `max(q . key, 0)` in FP32, each times the row's weight of the head where there are weights [N, H] (of
+    any sign); among equal scores the lower group wins. A positive factor common to all scores would change
+    nothing, so there is none. Rows of no active lane have -1 only.
     """
     out = torch.full((q.shape[0], count), -1, dtype=torch.int32)
     for span in _attending(q, query_start, context_lens):
@@ -48,17 +52,22 @@ def select_groups(
             continue
         page = page_table[span.lane, : -(-groups // pages.shape[1])]
         keys = pages.index_select(0, page).flatten(0, 1)[:groups].float().t()
-        for start in range(0, span.count, _SCORE_BLOCK):
-            rows = slice(start, min(start + _SCORE_BLOCK, span.count))
-            best = _best(q[span.start : span.stop][rows], keys, seen[rows], count)
-            out[span.start : span.stop][rows] = best
+        block = max(1, min(_SCORE_BLOCK, _SCORE_BYTES // (4 * q.shape[1] * groups)))
+        for start in range(0, span.count, block):
+            part = slice(start, min(start + block, span.count))
+            rows = slice(span.start + part.start, span.start + part.stop)
+            heads = None if weights is None else weights[rows]
+            out[rows] = _best(q[rows], keys, heads, seen[part], count)
     return out
 
 
-def _best(q: Tensor, keys: Tensor, seen: Tensor, count: int) -> Tensor:
-    """q [n, H, D], keys f32[D, groups], seen i64[n, 1] groups of each row -> i64[n, count]."""
+def _best(q: Tensor, keys: Tensor, weights: Tensor | None, seen: Tensor, count: int) -> Tensor:
+    """q [n, H, D], keys f32[D, groups], weights [n, H], seen i64[n, 1]: groups of a row -> i64[n, count]."""
     groups = keys.shape[1]
-    scores = torch.matmul(q.float(), keys).relu_().sum(1)
+    scores = torch.matmul(q.float(), keys).relu_()
+    if weights is not None:
+        scores.mul_(weights.float().unsqueeze(2))
+    scores = scores.sum(1)
     scores.masked_fill_(torch.arange(groups) >= seen, -torch.inf)
     best = torch.sort(scores, dim=1, descending=True, stable=True).indices[:, :count]
     # Groups that a row does not see sort behind all others and are dropped.
@@ -67,8 +76,7 @@ def _best(q: Tensor, keys: Tensor, seen: Tensor, count: int) -> Tensor:
 
 
 def _attending(q: Tensor, query_start: Tensor, context_lens: Tensor) -> tuple[Span, ...]:
-    """The lanes that have tokens; none of their state is in rows."""
-    return active_lanes(q.shape[0], query_start, context_lens - 1, context_lens).all
+    return attending(q.shape[0], query_start, context_lens).all
 
 
 def selected_attention(
@@ -113,7 +121,7 @@ def _sparse_rows(
     for start in range(span.start, span.stop, _ROW_BLOCK):
         rows = slice(start, min(start + _ROW_BLOCK, span.stop))
         last = torch.arange(rows.start, rows.stop) - span.start + span.past
-        tokens = _tokens(selected[rows].long(), last.unsqueeze(1), group)
+        tokens = chosen_tokens(selected[rows].long(), last.unsqueeze(1), group)
         absent = tokens < 0
         # Token 0 stands for absent ones: it is the lane's own, so no foreign NaN gets under the mask.
         tokens.masked_fill_(absent, 0)
@@ -124,7 +132,7 @@ def _sparse_rows(
         out[rows] = _flash(grouped, keys, values, attn_mask=mask, scale=scale)[0].flatten(1, 2)
 
 
-def _tokens(selected: Tensor, last: Tensor, group: int) -> Tensor:
+def chosen_tokens(selected: Tensor, last: Tensor, group: int) -> Tensor:
     """selected i64[n, B], last i64[n, 1], the number of each row's own token -> i64[n, (B + 1) * group]: the
     tokens of the selected groups and of the open one, -1 for none."""
     within = torch.arange(group)
@@ -142,7 +150,9 @@ def _fake_select(
     context_lens: Tensor,
     group: int,
     count: int,
+    weights: Tensor | None = None,
 ) -> Tensor:
+    torch._check(weights is None or weights.shape == q.shape[:2], lambda: "weights are [N, H]")
     torch._check(
         q.dim() == 3 and pages.shape[2:] == q.shape[2:], lambda: "q is [N, H, D], pages are [P, G, D]"
     )
@@ -177,7 +187,7 @@ def _fake_attention(
 
 define(
     "select_groups(Tensor q, Tensor pages, Tensor page_table, Tensor query_start, Tensor context_lens, "
-    "int group, int count) -> Tensor",
+    "int group, int count, Tensor? weights=None) -> Tensor",
     cpu=select_groups,
     fake=_fake_select,
 )
