@@ -18,6 +18,7 @@ def hybrid_operands() -> dict[str, tuple[Any, ...]]:
     paged = table, lanes.query_start, lanes.context_lens
     tables = torch.randn(rows, 8), torch.randn(rows, 8)
     logits = torch.randn(rows, 7)[:, :6]
+    connection = torch.randn(24, 32), torch.randn(24), torch.randn(3), 1e-6, 1e-6, 20
     return {
         "short_conv": (lanes.packed(24), torch.randn(24, 1, 4), lanes.state(24, 9), *owners, 3),
         "gated_delta_rule": (
@@ -26,6 +27,22 @@ def hybrid_operands() -> dict[str, tuple[Any, ...]]:
             *torch.randn(2, 4).bfloat16(),
             lanes.state(4, 8, 8),
             *owners,
+        ),
+        "gated_delta_rule of channels": (
+            lanes.packed(2 * 2 * 8 + 4 * 8),
+            lanes.packed(32),
+            lanes.packed(4),
+            *(torch.randn(4), torch.randn(32)),
+            lanes.state(4, 8, 8),
+            *owners,
+            -5.0,
+        ),
+        "short_conv in FP32": (
+            lanes.packed(24).bfloat16(),
+            torch.randn(24, 1, 4),
+            lanes.state(24, 3, dtype=torch.bfloat16),
+            *owners,
+            1,
         ),
         "ngram_rows": (
             torch.zeros(rows, dtype=torch.int32),
@@ -37,6 +54,22 @@ def hybrid_operands() -> dict[str, tuple[Any, ...]]:
         "group_rms_norm": (streams[:, :16], torch.randn(16), 8, 1e-6, 1.0),
         "inject_group_rms_norm": (streams, torch.randn(rows, 8), logits[:, :4], torch.randn(32), 1e-6, 1.0),
         "gated_rms_norm": (streams, streams, torch.randn(32), 1e-6, "silu"),
+        "gated_rms_norm in FP32": (streams.bfloat16(), streams.bfloat16(), torch.randn(32), 1e-6, "sigmoid"),
+        "collapse_streams": (streams, *connection),
+        "expand_streams": (
+            streams.clone(),
+            torch.randn(rows, 8),
+            torch.rand(rows, 4),
+            torch.rand(rows, 4, 4),
+        ),
+        "expand_collapse_streams": (
+            streams.bfloat16(),
+            torch.randn(rows, 8).bfloat16(),
+            torch.rand(rows, 4),
+            torch.rand(rows, 4, 4),
+            *connection,
+        ),
+        "stream_mean": (streams, 4),
         "scaled_silu": (streams[:, :5], 0.25),
         "gated_stream_mean": (streams, streams, 4),
         "gated_streams": (streams, streams, streams[:, :8]),

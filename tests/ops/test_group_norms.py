@@ -4,6 +4,7 @@ import pytest
 import torch
 from precision import DTYPES, assert_rounded
 from ragged import results_of
+from transformers.models.glm5_next.modeling_glm5_next import Glm5NextTextRMSNormGated
 from transformers.models.qwen4_exp.modeling_qwen4_exp import Qwen4ExpTextRMSNorm, Qwen4ExpTextRMSNormGated
 
 from flare_components.ops import reference_rows
@@ -67,6 +68,21 @@ def test_gated_norm_has_the_arithmetic_of_transformers(dtype, activation):
     with torch.no_grad():
         assert_rounded(flare.gated_rms_norm(*args), module(x, z), units=units)
     assert_rounded(flare.gated_rms_norm(*args), reference_rows.gated_rms_norm(*args), units=units)
+
+
+@pytest.mark.parametrize("activation", ["sigmoid", "silu"])
+def test_gains_of_fp32_keep_the_norm_unrounded(activation):
+    x, z = torch.randn(5, 6, 32).bfloat16(), torch.randn(5, 6, 32).bfloat16()
+    module = Glm5NextTextRMSNormGated(32)
+    module.weight.data.normal_()
+    module.activation = activation
+    args = x, z, module.weight.data, 1e-6, activation
+    with torch.no_grad():
+        assert_rounded(flare.gated_rms_norm(*args), module(x, z))
+    assert_rounded(flare.gated_rms_norm(*args), reference_rows.gated_rms_norm(*args))
+    assert not torch.equal(
+        flare.gated_rms_norm(*args), flare.gated_rms_norm(x, z, args[2].bfloat16(), *args[3:])
+    )
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -10,9 +10,9 @@ from flare_components.ops import reference_sequence
 EACH = pytest.mark.parametrize("mix", MIXES.values(), ids=MIXES)
 
 
-def operands(lanes, dtype=torch.float32, channels=48, taps=4, dilation=1):
+def operands(lanes, dtype=torch.float32, channels=48, taps=4, dilation=1, weights=None):
     x = lanes.packed(channels + 16, dtype=dtype)[:, :channels]
-    weight = lanes.normal(channels, 1, taps, dtype=dtype)
+    weight = lanes.normal(channels, 1, taps, dtype=weights or dtype)
     history = lanes.state(channels, (taps - 1) * dilation, dtype=dtype)
     return x, weight, history, lanes.query_start, lanes.live_rows, dilation
 
@@ -27,6 +27,16 @@ def test_agrees_with_the_reference(mix, dilation, dtype):
 
 
 @EACH
+def test_weights_of_fp32_round_once(mix):
+    """Not before SiLU: the result is the BF16 number that is nearest to the reference's."""
+    args = operands(Ragged(mix), torch.bfloat16, weights=torch.float32)
+    tolerance = torch.finfo(torch.bfloat16).eps / 2 * 1.01
+    agree("short_conv", reference_sequence.short_conv, args, written=(2,), tolerance=tolerance)
+    rounded = torch.ops.flare.short_conv(args[0], args[1].bfloat16(), *args[2:])
+    assert mix == MIXES["nobody"] or not torch.equal(rounded, torch.ops.flare.short_conv(*args))
+
+
+@EACH
 def test_other_state_keeps_its_bytes(mix):
     lanes = Ragged(mix)
     leaves_others_alone("short_conv", lanes, operands(lanes), 2)
@@ -34,10 +44,13 @@ def test_other_state_keeps_its_bytes(mix):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("channels", [48, 67])
-def test_a_cut_changes_no_bit(dtype, channels):
+@pytest.mark.parametrize("weights", [None, torch.float32], ids=["one type", "FP32 weights"])
+def test_a_cut_changes_no_bit(dtype, channels, weights):
     """Neither of outputs nor of history, down to one row a call."""
     lanes = Ragged([(40, 0)])
-    x, weight, history, starts, owners, dilation = operands(lanes, dtype, channels, dilation=3)
+    x, weight, history, starts, owners, dilation = operands(
+        lanes, dtype, channels, dilation=3, weights=weights
+    )
     args = x[:40], weight, history, starts[:2], owners[:1], dilation
     want = results_of(torch.ops.flare.short_conv, args, (2,))
     for cut in (1, 2, 9, 13, 39, None):

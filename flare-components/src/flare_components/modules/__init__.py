@@ -1,6 +1,8 @@
 """Replacement modules for serving: packed inputs, caller-owned state, fused projections, packed weights."""
 
 from flare_components.modules.attention import PagedAttention
+from flare_components.modules.balanced_hyper_connection import BalancedHyperConnection, Expansion
+from flare_components.modules.channel_delta_net import ChannelDeltaNet
 from flare_components.modules.convolution_merger import ConvolutionMerger
 from flare_components.modules.expert_mixture import ExpertMixture, RoutedExperts
 from flare_components.modules.frame_attention import FrameAttention
@@ -22,7 +24,10 @@ from flare_components.modules.selected_attention import SelectedAttention
 from flare_components.modules.table_embedding import TableEmbedding
 
 __all__ = [
+    "BalancedHyperConnection",
+    "ChannelDeltaNet",
     "ConvolutionMerger",
+    "Expansion",
     "ExpertMixture",
     "FrameAttention",
     "GatedDeltaNet",

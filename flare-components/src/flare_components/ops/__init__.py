@@ -42,6 +42,7 @@ from flare_components.ops import (  # noqa: F401  (importing registers)
     selected_attention,
     short_conv,
     state_transfer,
+    stream_mixing,
     streams,
     token_state,
 )

@@ -46,9 +46,10 @@ def inject_group_rms_norm(
 
 
 def gated_rms_norm(x: Tensor, gate: Tensor, weight: Tensor, eps: float, activation: str) -> Tensor:
-    """`rms_norm(x, weight) * activation(gate)`, the gate in FP32. x and gate [..., D], weight [D];
-    activation: a name in GATES."""
-    normed = rms_norm(x, weight, eps).float()
+    """`rms_norm(x, weight) * activation(gate)`, the gate in FP32. x and gate [..., D]; activation: a name in
+    GATES; weight [D] in x's type, to which the norm is then rounded before the gate, or in FP32, with which
+    nothing is rounded before the end."""
+    normed = rms_norm(x.to(weight.dtype), weight, eps).float()
     return normed.mul_(GATES[activation](gate.float())).to(x.dtype)
 
 
@@ -72,7 +73,8 @@ def _fake_inject(
 
 def _fake_gated(x: Tensor, gate: Tensor, weight: Tensor, eps: float, activation: str) -> Tensor:
     torch._check(x.shape == gate.shape and x.dtype == gate.dtype, lambda: "gate does not fit x")
-    torch._check(weight.shape == x.shape[-1:] and weight.dtype == x.dtype, lambda: "weight does not fit x")
+    torch._check(weight.shape == x.shape[-1:], lambda: "weight does not fit x")
+    torch._check(weight.dtype in (x.dtype, torch.float32), lambda: "weight is of x's type or FP32")
     torch._check(activation in GATES, lambda: f"no gate function {activation!r}; known: {sorted(GATES)}")
     return x.new_empty(x.shape)
 

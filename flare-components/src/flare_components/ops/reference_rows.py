@@ -27,7 +27,7 @@ def inject_group_rms_norm(
 def gated_rms_norm(x: Tensor, gate: Tensor, weight: Tensor, eps: float, activation: str) -> Tensor:
     """The norm rounded before and after its weight, then the gate."""
     wide = x.double()
-    normed = weight * (wide / (wide.pow(2).mean(-1, keepdim=True) + eps).sqrt()).to(x.dtype)
+    normed = weight * (wide / (wide.pow(2).mean(-1, keepdim=True) + eps).sqrt()).to(weight.dtype)
     opened = torch.sigmoid(gate.double())
     return (normed.double() * (opened * gate.double() if activation == "silu" else opened)).to(x.dtype)
 
@@ -52,6 +52,41 @@ def gated_streams(key: Tensor, query: Tensor, value: Tensor) -> Tensor:
         root = met.sign() * met.abs().clamp_min(1e-6).sqrt()
         parts.append(torch.sigmoid(root) * value.double())
     return torch.cat(parts, 1).to(value.dtype)
+
+
+def collapse_streams(
+    residual: Tensor,
+    weight: Tensor,
+    base: Tensor,
+    scale: Tensor,
+    eps: float,
+    balance_eps: float,
+    iterations: int,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Row by row and stream by stream."""
+    streams = int(len(base) ** 0.5)
+    made = []
+    for row in residual.double():
+        unit = row / (row.pow(2).mean() + eps).sqrt()
+        pre, post, comb = (weight.double() @ unit).split([streams, streams, streams**2])
+        pre_base, post_base, comb_base = base.double().split([streams, streams, streams**2])
+        shares = torch.sigmoid(pre * scale[0] + pre_base) + balance_eps
+        mixture = torch.softmax((comb * scale[2] + comb_base).view(streams, streams), 1) + balance_eps
+        for step in range(2 * iterations - 1):
+            sums = mixture.sum(step % 2, keepdim=True)
+            mixture = mixture / (sums + balance_eps)
+        collapsed = sum(s * part for s, part in zip(shares, row.chunk(streams), strict=True))
+        made.append((collapsed, 2 * torch.sigmoid(post * scale[1] + post_base), mixture))
+    inputs, posts, combs = (torch.stack(part) for part in zip(*made, strict=True))
+    return inputs.to(residual.dtype), posts.float(), combs.float()
+
+
+def expand_streams(residual: Tensor, x: Tensor, post: Tensor, comb: Tensor) -> None:
+    """Row by row, in place."""
+    for row, mixture in enumerate(comb.double()):
+        streams = residual[row].double().view(len(mixture), -1)
+        taken = post[row].double().outer(x[row].double()) + mixture.T @ streams
+        residual[row] = taken.flatten().to(residual.dtype)
 
 
 def rotary_tables(

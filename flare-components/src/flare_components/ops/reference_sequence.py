@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor
+from torch.nn.functional import softplus
 
 from flare_components.ops.reference_rows import norm_rotary
 
@@ -27,13 +28,13 @@ def _last(query_start: Tensor, context_lens: Tensor, lane: int, row: int) -> int
 def short_conv(
     x: Tensor, weight: Tensor, history: Tensor, query_start: Tensor, live_rows: Tensor, dilation: int
 ) -> Tensor:
-    """Token by token; the sum rounded before SiLU."""
+    """Token by token; the sum rounded to the weight's type before SiLU."""
     out, taps = torch.zeros_like(x), weight.shape[2]
     for _, row, owner in _rows(query_start, live_rows):
         window = torch.cat((history[owner], x[row].unsqueeze(1)), 1)
         total = sum(weight[:, 0, tap].double() * window[:, tap * dilation].double() for tap in range(taps))
         assert isinstance(total, Tensor)
-        rounded = total.to(x.dtype).double()
+        rounded = total.to(weight.dtype).double()
         out[row] = (rounded * torch.sigmoid(rounded)).to(x.dtype)
         history[owner] = window[:, 1:]
     return out
@@ -48,6 +49,7 @@ def gated_delta_rule(
     state: Tensor,
     query_start: Tensor,
     live_rows: Tensor,
+    lower_bound: float | None = None,
 ) -> Tensor:
     """Token by token and head by head; the state in FP64 between tokens of one call."""
     heads, dk, dv = state.shape[1:]
@@ -59,10 +61,13 @@ def gated_delta_rule(
         for head in range(heads):
             key_head = slice(head * keys // (heads * dk) * dk, (head * keys // (heads * dk) + 1) * dk)
             unit_q, unit_k = (p[key_head] / (p[key_head].pow(2).sum() + 1e-6).sqrt() for p in (q, k))
-            step = torch.log1p(torch.exp(a[row, head].double() + dt_bias[head].double()))
+            gate = (a[row].double() + dt_bias.double()).view(heads, -1)[head]
+            rate = torch.exp(a_log[head].double())
+            bounded = lower_bound is not None
+            decay = lower_bound / (1 + torch.exp(-rate * gate)) if bounded else -rate * softplus(gate)
             beta = torch.sigmoid(b[row, head].double()).to(b.dtype).double()
             s = memory[owner][head]
-            s *= torch.exp(-torch.exp(a_log[head].double()) * step)
+            s *= torch.exp(decay).unsqueeze(1)
             s += torch.outer(unit_k, beta * (v[head * dv : (head + 1) * dv] - unit_k @ s))
             out[row, head] = (unit_q @ s / dk**0.5).to(qkv.dtype)
     for owner, s in memory.items():
