@@ -54,7 +54,9 @@ def test_a_file_of_the_package_is_read(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.syspath_prepend(tmp_path)
     found = read_published(entry("published_sample:m.json"))
     assert (found.config, found.revision) == (CONFIG, "here")
-    with pytest.raises(CheckpointError, match=r"lm_head\.weight is not there: of here only the configuration"):
+    with pytest.raises(
+        CheckpointError, match=r"lm_head\.weight is not there: of here only the configuration"
+    ):
         found.load("lm_head.weight")
     for name in ("published_sample:broken.json", "published_sample:other.json", "published_sample:no.json"):
         with pytest.raises(RecipeError, match=f"{name} is no published configuration"):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from flare.prepare.checkpoint_safetensors import SafetensorsCheckpoint
     from flare.prepare.config_fields import check_present, check_served
     from flare.prepare.definition import ProgramDefinition, ProgramSet
+    from flare.prepare.image_config import ImageConfig, read_image_config
     from flare.prepare.layout import BufferLayout, Window
     from flare.prepare.number_formats import NumberFormat, WeightFormat
     from flare.prepare.packed_rules import expert_modules, expert_rules, linear_rules, shard_rules
@@ -40,6 +41,7 @@ _HOME = {
     "ConcatRows": "flare.prepare.tensor_transforms",
     "FlattenRows": "flare.prepare.tensor_transforms",
     "GgufFile": "flare.prepare.checkpoint_gguf",
+    "ImageConfig": "flare.prepare.image_config",
     "MappedCheckpoint": "flare.prepare.checkpoint_mapped",
     "NumberFormat": "flare.prepare.number_formats",
     "PairsToHalves": "flare.prepare.tensor_transforms",
@@ -62,6 +64,7 @@ _HOME = {
     "expert_rules": "flare.prepare.packed_rules",
     "linear_rules": "flare.prepare.packed_rules",
     "meta_tensor": "flare.prepare.trace",
+    "read_image_config": "flare.prepare.image_config",
     "read_weight_formats": "flare.prepare.weight_formats",
     "resolve_checkpoint": "flare.prepare.sources",
     "serving_dtype": "flare.prepare.weights",
@@ -78,6 +81,7 @@ __all__ = [
     "ConcatRows",
     "FlattenRows",
     "GgufFile",
+    "ImageConfig",
     "MappedCheckpoint",
     "NumberFormat",
     "PairsToHalves",
@@ -100,6 +104,7 @@ __all__ = [
     "expert_rules",
     "linear_rules",
     "meta_tensor",
+    "read_image_config",
     "read_weight_formats",
     "resolve_checkpoint",
     "serving_dtype",

@@ -8,6 +8,7 @@ Everything heavy stays behind the import string of `RecipeDescriptor.recipe` unt
 A checkpoint source likewise has an entry point in `flare.sources`, named like its URI scheme.
 """
 
+from flare.recipes.checkpoint_text import CheckpointText
 from flare.recipes.descriptor import RECIPE_API_VERSION, ModelEntry, RecipeDescriptor
 from flare.recipes.hookspecs import hookimpl, hookspec
 from flare.recipes.loading import load_recipe
@@ -23,6 +24,7 @@ __all__ = [
     "SOURCES",
     "BuiltModel",
     "CheckpointSource",
+    "CheckpointText",
     "FrontendFiles",
     "LocalCheckpoint",
     "ModelEntry",
