@@ -15,6 +15,7 @@ def hybrid_operands() -> dict[str, tuple[Any, ...]]:
     rows, streams = lanes.rows, lanes.packed(4 * 8)
     pages, table = lanes.paged(8, 2, 2, 16)
     groups, _ = lanes.paged(2, 16)
+    latents, _ = lanes.paged(8, 16)
     paged = table, lanes.query_start, lanes.context_lens
     tables = torch.randn(rows, 8), torch.randn(rows, 8)
     logits = torch.randn(rows, 7)[:, :6]
@@ -88,7 +89,26 @@ def hybrid_operands() -> dict[str, tuple[Any, ...]]:
             1e-6,
             1.0,
         ),
+        "pool_gated_groups": (
+            *lanes.packed(32).split([16, 16], 1),
+            torch.randn(4, 16),
+            lanes.state(4, 2, 16),
+            groups,
+            *paged,
+            lanes.live_rows,
+        ),
         "select_groups": (lanes.packed(3, 16), groups, *paged, 4, 1),
+        "select_groups with weights": (lanes.packed(3, 16), groups, *paged, 4, 1, lanes.packed(3)),
+        "paged_write": (lanes.packed(16), latents, torch.arange(rows) - 5),
+        "latent_attention": (
+            lanes.packed(4, 8),
+            torch.randn(4 * (8 + 6), 16),
+            latents,
+            torch.zeros(rows, 1, dtype=torch.int32),
+            *paged,
+            4,
+            0.25,
+        ),
         "selected_attention": (
             lanes.packed(4, 16),
             pages[:, :, 0],

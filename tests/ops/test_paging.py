@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from precision import DTYPES, same_bits
 
-from flare_components.ops import reference
+from flare_components.ops import reference, reference_latents
 
 slot_mapping = torch.ops.flare.slot_mapping
 paged_kv_write = torch.ops.flare.paged_kv_write
@@ -81,3 +81,16 @@ def test_equal_slots_with_other_page_sizes_are_told_apart():
         buffer.zero_()
         paged_kv_write(torch.ones(1, 1, 2), torch.ones(1, 1, 2), views[0], views[1], slots)
         assert views[0].nonzero()[:, :2].unique(dim=0).tolist() == [[page, offset]]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("slots", [[0], [-1], [11, -1, 4, 3, -1, 19], list(range(20)), []])
+@pytest.mark.parametrize("shape", [(8,), (3, 8)])
+def test_entries_of_any_shape_are_written_where_they_map(dtype, slots, shape):
+    torch.manual_seed(0)
+    written, expected = (torch.full((5, 3, 4, *shape), torch.nan, dtype=dtype) for _ in range(2))
+    entries = torch.randn(len(slots), 9, *shape).to(dtype)[:, 4]
+    where = torch.tensor(slots, dtype=torch.int64)
+    torch.ops.flare.paged_write(entries, written[:, 1], where)
+    reference_latents.paged_write(entries, expected[:, 1], where)
+    assert same_bits(written, expected)

@@ -2,10 +2,12 @@
 
 import pytest
 import torch
+from live_memory import LiveMemory
 from precision import DTYPES
 from ragged import MIXES, Ragged
 
 from flare_components.ops import reference_sequence
+from flare_components.ops import selected_attention as kernel
 
 flare = torch.ops.flare
 EACH = pytest.mark.parametrize("mix", MIXES.values(), ids=MIXES)
@@ -49,6 +51,41 @@ def test_among_equal_scores_the_lower_group_wins(heads):
     pages[:] = -q[0, 0].abs()
     none = flare.select_groups(q[:31].abs(), pages, *rest)
     assert none[30].tolist() == list(range(12))
+
+
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("dtype", DTYPES)
+@EACH
+def test_weighted_selections_agree_with_the_reference(mix, dtype, count):
+    for seed in range(3):
+        lanes = Ragged(mix, seed)
+        args = *select_operands(lanes, count=count, dtype=dtype), lanes.packed(16, dtype=dtype)
+        assert torch.equal(flare.select_groups(*args), reference_sequence.select_groups(*args))
+
+
+def test_weights_of_any_sign_decide():
+    lanes = Ragged([(30, 41)])
+    args = select_operands(lanes)
+    plain, ones = flare.select_groups(*args), torch.ones(lanes.rows, 16)
+    assert torch.equal(flare.select_groups(*args, ones), plain)
+    assert torch.equal(flare.select_groups(*args, ones * 4), plain)
+    # With all weights negative the worst groups are chosen, with none all score alike.
+    assert not torch.equal(flare.select_groups(*args, -ones), plain)
+    none = flare.select_groups(*args, ones * 0)
+    assert none[:30].tolist() == [[0, 1, 2, 3, 4]] * 30
+
+
+def test_scores_are_held_in_blocks(monkeypatch):
+    lanes = Ragged([(300, 2000)])
+    args = *select_operands(lanes, page_tokens=64), lanes.packed(16)
+    with LiveMemory() as memory:
+        whole = kernel.select_groups(*args)
+    scores = 300 * 16 * 575 * 4
+    assert memory.peak < scores / 2
+    monkeypatch.setattr(kernel, "_SCORE_BYTES", scores // 100)
+    with LiveMemory() as less:
+        assert torch.equal(kernel.select_groups(*args), whole)
+    assert less.peak < memory.peak / 3
 
 
 def test_a_selection_does_not_depend_on_how_rows_are_called():

@@ -162,6 +162,7 @@ def select_groups(
     context_lens: Tensor,
     group: int,
     count: int,
+    weights: Tensor | None = None,
 ) -> Tensor:
     """Query by query and group by group."""
     out = torch.full((q.shape[0], count), -1, dtype=torch.int32)
@@ -170,7 +171,9 @@ def select_groups(
         for number in range((_last(query_start, context_lens, lane, row) + 1) // group):
             page, place = divmod(number, pages.shape[1])
             key = pages[page_table[lane, page], place].double()
-            scores.append((-float((q[row].double() @ key).clamp_min(0).sum()), number))
+            score = (q[row].double() @ key).clamp_min(0)
+            score = score if weights is None else score * weights[row].double()
+            scores.append((-float(score.sum()), number))
         best = sorted(number for _, number in sorted(scores)[:count])
         out[row, : len(best)] = torch.tensor(best, dtype=torch.int32)
     return out
