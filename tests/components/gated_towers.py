@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from towers import assembled, randomised
 from transformers.models.glm5_next.configuration_glm5_next import Glm5NextVisionConfig
 from transformers.models.glm5_next.modeling_glm5_next import Glm5NextVisionModel
 
@@ -25,11 +26,7 @@ def canonical_tower(hidden: int = 32, heads: int = 2, width: int = 64, seed: int
         spatial_merge_size=2,
         swiglu_limit=0.7,
     )
-    tower = Glm5NextVisionModel(config).eval()
-    generator = torch.Generator().manual_seed(seed)
-    for parameter in tower.parameters():
-        parameter.data = torch.randn(parameter.shape, generator=generator) * 0.2
-    return tower
+    return randomised(Glm5NextVisionModel(config), seed)
 
 
 def image_encoder(tower: Glm5NextVisionModel) -> ImageEncoder:
@@ -68,25 +65,7 @@ def image_encoder(tower: Glm5NextVisionModel) -> ImageEncoder:
         },
         assign=True,
     )
-    encoder = ImageEncoder(
-        patch_elements=3 * config.temporal_patch_size * config.patch_size**2,
-        hidden=hidden,
-        width=config.out_hidden_size,
-        frequencies=len(tower.rotary_pos_emb.inv_freq),
-        merge=config.spatial_merge_size,
-        blocks=tower.blocks,
-        merger=merger,
-        dtype=dtype,
-    )
-    embedding = tower.patch_embed.proj
-    stored = {
-        "patch_proj.weight": embedding.weight.flatten(1),
-        "patch_proj.bias": embedding.bias,
-        "frequencies": tower.rotary_pos_emb.inv_freq,
-    }
-    encoder.load_state_dict(stored, strict=False, assign=True)
-    assert not any(tensor.is_meta for tensor in encoder.state_dict().values())
-    return encoder.eval()
+    return assembled(tower, merger, {})
 
 
 def filled(module: nn.Module, source: nn.Module) -> nn.Module:

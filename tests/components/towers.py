@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
+from torch import Tensor, nn
 from transformers.models.qwen4_exp.configuration_qwen4_exp import Qwen4ExpVisionConfig
 from transformers.models.qwen4_exp.modeling_qwen4_exp import Qwen4ExpVisionModel
 
@@ -22,11 +25,7 @@ def canonical_tower(hidden: int = 32, heads: int = 2, width: int = 64, seed: int
         temporal_patch_size=2,
         spatial_merge_size=2,
     )
-    tower = Qwen4ExpVisionModel(config).eval()
-    generator = torch.Generator().manual_seed(seed)
-    for parameter in tower.parameters():
-        parameter.data = torch.randn(parameter.shape, generator=generator) * 0.2
-    return tower
+    return randomised(Qwen4ExpVisionModel(config), seed)
 
 
 def image_encoder(tower: Qwen4ExpVisionModel) -> ImageEncoder:
@@ -37,23 +36,40 @@ def image_encoder(tower: Qwen4ExpVisionModel) -> ImageEncoder:
         attention.load_state_dict(block.attn.state_dict(), assign=True)
         block.attn, block.mlp.act_fn = attention, Gelu(approximate=True)
     tower.merger.act_fn = Gelu(approximate=False)
+    return assembled(tower, tower.merger, {"position_table": tower.pos_embed.weight}, tower.num_grid_per_side)
+
+
+def randomised(tower: Any, seed: int) -> Any:
+    """Random weights, also where the class starts from constants."""
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in tower.parameters():
+        parameter.data = torch.randn(parameter.shape, generator=generator) * 0.2
+    return tower.eval()
+
+
+def assembled(
+    tower: Any, merger: nn.Module, learned: dict[str, Tensor], side: int | None = None
+) -> ImageEncoder:
+    """An encoder of the blocks of `tower`, its patch embedding and what else is `learned`."""
+    config = tower.config
     encoder = ImageEncoder(
         patch_elements=3 * config.temporal_patch_size * config.patch_size**2,
         hidden=config.hidden_size,
         width=config.out_hidden_size,
-        side=tower.num_grid_per_side,
+        side=side,
         frequencies=len(tower.rotary_pos_emb.inv_freq),
         merge=config.spatial_merge_size,
         blocks=tower.blocks,
-        merger=tower.merger,
-        dtype=dtype,
+        merger=merger,
+        dtype=tower.dtype,
     )
     embedding = tower.patch_embed.proj
     stored = {
         "patch_proj.weight": embedding.weight.flatten(1),
         "patch_proj.bias": embedding.bias,
-        "position_table": tower.pos_embed.weight,
         "frequencies": tower.rotary_pos_emb.inv_freq,
+        **learned,
     }
     encoder.load_state_dict(stored, strict=False, assign=True)
+    assert not any(tensor.is_meta for tensor in encoder.state_dict().values())
     return encoder.eval()
