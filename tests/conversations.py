@@ -8,30 +8,12 @@ test crosses this list with those it has.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any
 
+from flare.testing import Conversation
 from flare.testing.pictures import picture
 
 Message = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Conversation:
-    """`messages` and `tools` of a chat request."""
-
-    messages: list[Message]
-    tools: list[dict[str, Any]] | None = None
-
-    @property
-    def has_images(self) -> bool:
-        """Whether a model without image encoder refuses it."""
-        return any(
-            part["type"] == "image_url"
-            for message in self.messages
-            if isinstance(message.get("content"), list)
-            for part in message["content"]
-        )
 
 
 def system(content: Any) -> Message:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 import tokenizers
+from conversations import CONVERSATIONS as ALL
 from transformers import PreTrainedTokenizerFast
 
 from flare.errors import CoreError, RequestError
 from flare.frontend import ChatTemplate, normalize_messages
+from flare.frontend.message_form import MessageForm
+from flare.testing.reference_prompts import documented
 from flare.testing.tiny_text import CHAT_TEMPLATE, END, START, tiny_tokenizer
 
 SYSTEM_FIRST = """\
@@ -36,7 +39,16 @@ DUMPS = (
 NAMESPACE = (
     "{% set ns = namespace(count=0, last='') %}{% for m in messages %}"
     "{% set ns.count = ns.count + 1 %}{% set ns.last = m.role %}{{ m.name or '' }}"
-    "{% endfor %}{{ ns.count }}{{ ns.last }}{{ dict(a=1).items() | list }}"
+    "{% endfor %}{{ ns.count }}{{ ns.last }}{{ dict(a=1).items() | list }}{{ dict.fromkeys('ab', 1) }}"
+    "{{ dict([('b', 1)], c=2) }}{{ namespace(self=3, x=none).self }}{{ namespace({'y': 4}).y }}"
+)
+WITH_TOOLS = (
+    "{% for t in tools or [] %}{{ t | tojson }};{{ t.function.name }};{{ t | tojson(indent=1) }}{% endfor %}"
+    "{% for m in messages %}{{ m.role }}{{ m.content }}{{ m.reasoning_content }}|{{ m.thinking }}|"
+    "{{ m.reasoning }}{% for c in m.tool_calls or [] %}"
+    "{% for k, v in c.function.arguments | items %}{{ k }}={{ v }}{% endfor %}{{ c | tojson }}"
+    "{% generation %}{% set inner = c.id %}{{ inner }}{% endgeneration %}{{ inner }}{% endfor %}"
+    "{% endfor %}"
 )
 CONVERSATIONS = {
     "one": [{"role": "user", "content": "Hello"}],
@@ -85,6 +97,19 @@ def test_same_tokens_as_transformers(conversation: str) -> None:
     assert list(Prompts(tiny_assets()).from_messages(messages).tokens) == list(expected["input_ids"])
 
 
+@pytest.mark.parametrize("name", [name for name, one in ALL.items() if not one.has_images])
+def test_tools_and_calls_are_those_of_transformers(name: str) -> None:
+    conversation = ALL[name]
+    template = ChatTemplate(WITH_TOOLS, {})
+    assert template.form == MessageForm()
+    messages = [documented(message, template.form) for message in conversation.messages]
+    expected = reference(WITH_TOOLS).apply_chat_template(messages, tools=conversation.tools, tokenize=False)
+
+    ours = normalize_messages(conversation.messages)
+
+    assert template.render(ours, False, tools=conversation.tools).text == expected
+
+
 def test_strftime_now_gives_this_year() -> None:
     from datetime import datetime
 
@@ -109,6 +134,9 @@ def test_a_second_render_is_the_same() -> None:
         ("{{ messages.append(1) }}", "append"),
         ("{{ messages.__class__.__mro__ }}", "unsafe"),
         ("{{ 1 // 0 }}", "zero"),
+        ("{{ dict.update(messages[0], a=1) }}", "update"),
+        ("{{ namespace(_a=1) }}", "_a"),
+        ("{% set n = namespace() %}{% set n._a = 1 %}", "_a"),
     ],
 )
 def test_a_template_that_refuses_names_the_messages(source: str, fragment: str) -> None:

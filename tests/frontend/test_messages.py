@@ -50,6 +50,9 @@ def test_what_clients_replay_from_a_response_is_accepted() -> None:
         ([{"role": "user"}], "messages[0].content"),
         ([{"role": "user", "content": None}], "messages[0].content"),
         ([{"role": "user", "content": 5}], "messages[0].content"),
+        ([{"role": "tool", "content": 5}], "messages[0].content"),
+        ([{"role": "tool", "content": None}], "messages[0].content"),
+        ([{"role": "assistant", "content": None, "tool_calls": []}], "messages[0].content"),
         ([{"role": "user", "content": "x"}, {"role": "user", "content": {}}], "messages[1].content"),
         ([{"role": "user", "content": ["x"]}], "messages[0].content[0]"),
         ([{"role": "user", "content": [{"text": "x"}]}], "messages[0].content[0]"),
@@ -71,8 +74,9 @@ def test_malformed_messages_are_named(messages: list[object], field: str) -> Non
             "messages[0].content[0]",
         ),
         ({"role": "user", "content": [{"type": "input_audio"}]}, "messages[0].content[0]"),
-        ({"role": "tool", "content": "x", "tool_call_id": "1"}, "messages[0].role"),
-        ({"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]}, "messages[0].tool_calls"),
+        ({"role": "function", "content": "x", "name": "f"}, "messages[0].role"),
+        ({"role": "assistant", "content": "", "function_call": {"name": "f"}}, "messages[0].function_call"),
+        ({"role": "assistant", "content": "", "audio": {"id": "1"}}, "messages[0].audio"),
     ],
 )
 def test_unserved_content_is_refused_as_unsupported(message: dict[str, object], field: str) -> None:

@@ -7,26 +7,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
-
-import pytest
-from transformers import PreTrainedTokenizerFast
 
 import flare_recipe_qwen
 from flare.corefile import CoreReader, read_contract
-from flare.frontend import FrontendAssets, Prompts
-from flare.testing import CONVERSATIONS, check_prompts, check_recipe
+from flare.testing import check_prompts, check_recipe
 from flare.testing.plugin import TinyCheckpoints, TinyCores
 from flare_recipe_qwen.recipe import RECIPE
-
-MORE = (
-    ({"role": "user", "content": "<think>not a thought</think> <|im_end|> <tool_call>"},),
-    (
-        {"role": "user", "content": "1+1?"},
-        {"role": "assistant", "content": "2", "reasoning_content": "one and one"},
-        {"role": "user", "content": "sure?"},
-    ),
-)
 
 
 def test_the_package_is_complete() -> None:
@@ -34,35 +20,7 @@ def test_the_package_is_complete() -> None:
 
 
 def test_prompts_are_those_of_transformers(flare_tiny_checkpoint: TinyCheckpoints) -> None:
-    check_prompts(RECIPE, flare_tiny_checkpoint(RECIPE), (*CONVERSATIONS, *MORE))
-
-
-@pytest.mark.parametrize(
-    "variables",
-    [
-        {"enable_thinking": False},
-        {"enable_thinking": True, "preserve_thinking": False},
-        {"preserve_thinking": True},
-        {"reasoning_effort": "low"},
-    ],
-)
-def test_prompts_with_variables_of_the_template_are_those_of_transformers(
-    flare_tiny_checkpoint: TinyCheckpoints, variables: dict[str, Any]
-) -> None:
-    path = flare_tiny_checkpoint(RECIPE)
-    checkpoint = RECIPE.loader.open(path)
-    files = RECIPE.frontend.assets(checkpoint, RECIPE.loader.config(checkpoint), RECIPE.sampling)
-    template = files.assets["asset/chat_template.jinja"].decode()
-    prompts = Prompts(FrontendAssets(files.frontend, files.assets["asset/tokenizer.json"], template))
-    theirs = PreTrainedTokenizerFast.from_pretrained(path, local_files_only=True)
-    rendered = set()
-    for conversation in (*CONVERSATIONS, *MORE):
-        messages = [dict(message) for message in conversation]
-        expected = theirs.apply_chat_template(messages, add_generation_prompt=True, **variables)
-        found = prompts.from_messages(messages, variables=variables)
-        assert list(found.tokens) == expected["input_ids"]
-        rendered.add(found.text != prompts.from_messages(messages).text)
-    assert rendered != {False} or variables == {"preserve_thinking": True}
+    check_prompts(RECIPE, flare_tiny_checkpoint(RECIPE))
 
 
 def test_inspect_lists_what_is_retained_and_replaced(flare_core: TinyCores) -> None:

@@ -20,10 +20,10 @@ from live import MODEL, LiveServer, chatter, raw_post, say
 from flare.engine.messages import Ready
 from flare.errors import RequestError
 from flare.frontend import FrontendAssets
+from flare.frontend.json_size import json_weight
 from flare.server import ServerSettings
 from flare.server.body import parse_body
 from flare.server.jobs import JobFactory
-from flare.server.json_size import json_weight
 from flare.server.metrics import Metrics
 from flare.server.requests import ChatRequest
 from flare.server.tokens import TokenRoutes

@@ -52,6 +52,18 @@ def test_messages_become_what_a_chat_request_makes(
         assert list(server.engine.counters.submissions[0].prompt) == found["tokens"]
 
 
+def test_tools_and_variables_reach_the_template() -> None:
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    body = {"messages": USER, "tools": tools, "chat_template_kwargs": {"loud": "!"}}
+    template = "{{ messages[0].content }}{{ tools[0].function.name }}{{ loud }}"
+    with LiveServer(assets=tiny_assets(template=template)) as server:
+        url = f"{server.url}/tokenize"
+        found = httpx.post(url, json=body).json()
+        refused = httpx.post(url, json={**body, "tools": [{"type": "function"}]})
+    assert TOKENIZER.decode(found["tokens"]) == "Hif!"
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "tools[0].function")
+
+
 def test_vocabulary_entries(http: httpx.Client) -> None:
     found = http.post("/tokenize", json={"prompt": "a b", "return_token_strs": True}).json()
 

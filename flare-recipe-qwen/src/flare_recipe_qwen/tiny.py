@@ -15,7 +15,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import Qwen4ExpConfig, Qwen4ExpForConditionalGeneration
 
-from flare_recipe_qwen.tiny_text import TEMPLATE, TOKENS, tokenizer
+from flare_recipe_qwen.tiny_template import TEMPLATE
+from flare_recipe_qwen.tiny_text import TOKENS, tokenizer
 
 TEXT: dict[str, Any] = {
     "model_type": "qwen4_exp_text",

@@ -11,9 +11,11 @@ from flare.errors import CoreError, RequestError
 from flare.frontend.assets import FrontendAssets
 from flare.frontend.errors import ContextLengthError, UnsupportedError
 from flare.frontend.images import ImageCache, ImageLimits, PlacedImage, expand
+from flare.frontend.message_form import MessageForm
 from flare.frontend.messages import ImageAddress, normalize_messages
 from flare.frontend.template import ChatTemplate, Rendered
 from flare.frontend.tokenizer import Tokenizer, TooManyTokens
+from flare.frontend.tools import normalize_tools
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +52,23 @@ class Prompts:
                 raise CoreError("the core has no chat template", field="frontend.template_asset")
             self._template = ChatTemplate(assets.template, frontend.special_tokens)
 
+    @property
+    def message_form(self) -> MessageForm:
+        """What of messages the template reads itself."""
+        return MessageForm() if self._template is None else self._template.form
+
     def from_messages(
         self,
         messages: Sequence[Any],
         context: int | None = None,
         variables: Mapping[str, Any] | None = None,
+        tools: Sequence[Any] | None = None,
     ) -> Prompt:
-        """The prompt for the assistant's next message; `variables` are more of the template's. Raises
-        RequestError, UnsupportedError, and ContextLengthError for more than `context` tokens."""
+        """The prompt for the assistant's next message; `variables` are more of the template's, `tools` what
+        the model may call. Raises RequestError, UnsupportedError, and ContextLengthError for more than
+        `context` tokens."""
         addresses: list[ImageAddress] = []
-        rendered = self._rendered(messages, addresses, variables=variables)
+        rendered = self._rendered(messages, addresses, variables=variables, tools=tools)
         try:
             tokens, endpoints = self.tokenizer.encode_marked(rendered.text, rendered.message_ends, context)
         except TooManyTokens as error:
@@ -84,10 +93,16 @@ class Prompts:
             raise _too_long(len(expanded.tokens), context, "messages")
         return Prompt(expanded.tokens, text, expanded.endpoints, expanded.images, expanded.rope_positions)
 
-    def render(self, messages: Sequence[Any], generation_prompt: bool = True) -> str:
+    def render(
+        self,
+        messages: Sequence[Any],
+        generation_prompt: bool = True,
+        variables: Mapping[str, Any] | None = None,
+        tools: Sequence[Any] | None = None,
+    ) -> str:
         """The text of `messages` without images, with the start of the assistant's next message unless told
         otherwise. Raises RequestError, UnsupportedError."""
-        return self._rendered(messages, None, generation_prompt).text
+        return self._rendered(messages, None, generation_prompt, variables, tools).text
 
     def _rendered(
         self,
@@ -95,6 +110,7 @@ class Prompts:
         addresses: list[ImageAddress] | None,
         generation_prompt: bool = True,
         variables: Mapping[str, Any] | None = None,
+        tools: Sequence[Any] | None = None,
     ) -> Rendered:
         """With `addresses`, where the model takes images: those of the images are appended."""
         if self._template is None:
@@ -102,7 +118,8 @@ class Prompts:
                 "this model has no chat template; use /v1/completions with a prompt", field="messages"
             )
         images = addresses if self._images is not None else None
-        return self._template.render(normalize_messages(messages, images), generation_prompt, variables)
+        normalized = normalize_messages(messages, images, self._template.form)
+        return self._template.render(normalized, generation_prompt, variables, normalize_tools(tools))
 
     def from_text(self, text: str, context: int | None = None, where: str = "prompt") -> Prompt:
         """The prompt `text`, after the beginning-of-sequence token where the model wants one. Raises

@@ -1,21 +1,18 @@
-"""Chat templates: Jinja in a sandbox, with the extensions that Transformers gives them."""
+"""Chat templates: from messages and tools to text, as Transformers renders them."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 import jinja2
-from jinja2.ext import Extension, loopcontrols
-from jinja2.nodes import Node, Scope
-from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2 import nodes
 
 from flare.errors import CoreError, RequestError
+from flare.frontend.message_form import MessageForm, message_form
 from flare.frontend.message_marks import render_marked, with_marks
+from flare.frontend.template_environment import template_environment
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,41 +25,41 @@ class Rendered:
 
 class ChatTemplate:
     """Renders the same bytes as `apply_chat_template` of Transformers
-    (https://huggingface.co/docs/transformers/chat_templating_writing) for the same messages.
+    (https://huggingface.co/docs/transformers/chat_templating_writing) for the same messages and tools.
 
-    `special_tokens` are the names a template may use (`bos_token`, `eos_token`, ...). Safe to use from
-    several threads. Raises CoreError when `source` is not a template.
+    `special_tokens` are the names a template may use (`bos_token`, `eos_token`, ...). `form` says what of
+    messages the template reads itself. Safe to use from several threads. Raises CoreError when `source` is
+    not a template.
     """
 
     def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
+        environment = template_environment()
         try:
-            self._template = with_marks(_environment(), source)
+            self._template = with_marks(environment, source)
+            words = environment.parse(source).find_all(nodes.Const)
         except jinja2.TemplateSyntaxError as error:
             raise CoreError(
                 f"the chat template cannot be compiled: line {error.lineno}: {error.message}",
                 field="frontend.template_asset",
             ) from None
         self._special_tokens = dict(special_tokens)
+        self.form: MessageForm = message_form(self._probe, any(word.value == "developer" for word in words))
 
     def render(
         self,
         messages: Sequence[Mapping[str, Any]],
         generation_prompt: bool = True,
         variables: Mapping[str, Any] | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
     ) -> Rendered:
         """The text of `messages`, with the start of the assistant's next one unless told otherwise.
-        `variables` are more that the template may look at, such as `enable_thinking`.
+        `variables` are more that the template may look at, such as `enable_thinking`; `tools` are what the
+        model may call, as JSON schemas of functions.
 
         Raises RequestError when the template refuses the messages or fails on them, and for a variable that
         has a meaning already.
         """
-        own: dict[str, Any] = {
-            **self._special_tokens,
-            "messages": messages,
-            "tools": None,
-            "documents": None,
-            "add_generation_prompt": generation_prompt,
-        }
+        own = self._own(messages, generation_prompt, tools)
         for name in variables or ():
             if name in own or not name.isidentifier() or name.startswith("_"):
                 raise RequestError(
@@ -76,43 +73,24 @@ class ChatTemplate:
                 f"the chat template does not take these messages: {error}", field="messages"
             ) from error
 
+    def _own(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        generation_prompt: bool,
+        tools: Sequence[Mapping[str, Any]] | None,
+    ) -> dict[str, Any]:
+        return {
+            **self._special_tokens,
+            "messages": messages,
+            "tools": tools,
+            "documents": None,
+            "add_generation_prompt": generation_prompt,
+        }
 
-class _GenerationTag(Extension):
-    """`{% generation %}` marks assistant text for training masks; here it is a plain scope."""
-
-    tags = {"generation"}
-
-    def parse(self, parser: Parser) -> Node | list[Node]:
-        line = next(parser.stream).lineno
-        return Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True)).set_lineno(line)
-
-
-def _environment() -> ImmutableSandboxedEnvironment:
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTag, loopcontrols]
-    )
-    environment.filters["tojson"] = _tojson
-    environment.globals["raise_exception"] = _raise_exception
-    environment.globals["strftime_now"] = _strftime_now
-    return environment
-
-
-def _tojson(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    # Jinja's own filter escapes HTML, which models were not trained on.
-    return json.dumps(
-        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
-    )
-
-
-def _raise_exception(message: str) -> None:
-    raise jinja2.TemplateError(message)
-
-
-def _strftime_now(form: str) -> str:
-    return datetime.now().strftime(form)
+    def _probe(self, messages: Sequence[Mapping[str, Any]]) -> str | None:
+        # Without the clock, which may go on between two renderings that are compared.
+        values = {**self._own(messages, False, None), "strftime_now": str}
+        try:
+            return render_marked(self._template, values)[0]
+        except Exception:  # see `render`
+            return None

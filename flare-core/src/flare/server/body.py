@@ -11,8 +11,8 @@ from pydantic_core import ErrorDetails
 from starlette.requests import Request
 
 from flare.errors import RequestError
+from flare.frontend.json_size import json_weight
 from flare.server.errors import HTTPError
-from flare.server.json_size import json_weight
 from flare.server.settings import ServerSettings
 
 R = TypeVar("R", bound=BaseModel)

@@ -58,15 +58,59 @@ _PART_SCHEMA = {
         },
     ]
 }
+_CALL_SCHEMA = {
+    "type": "object",
+    "properties": {
+        "id": {"type": ["string", "null"]},
+        "type": {"const": "function"},
+        "function": {
+            "type": "object",
+            "properties": {
+                "name": {"type": "string", "minLength": 1},
+                "arguments": {"type": ["string", "object", "null"]},
+            },
+            "required": ["name"],
+        },
+    },
+    "required": ["function"],
+}
+_TOOLS_SCHEMA = {
+    "anyOf": [
+        {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "type": {"const": "function"},
+                    "function": {
+                        "type": "object",
+                        "properties": {
+                            "name": {"type": "string", "minLength": 1},
+                            "description": {"type": ["string", "null"]},
+                            "parameters": {"type": ["object", "null"]},
+                        },
+                        "required": ["name"],
+                    },
+                },
+                "required": ["type", "function"],
+            },
+        },
+        _NULL,
+    ]
+}
 _MESSAGES_SCHEMA = {
     "type": "array",
     "minItems": 1,
     "items": {
         "type": "object",
         "properties": {
-            "role": {"enum": ["system", "developer", "user", "assistant"]},
+            "role": {"enum": ["system", "developer", "user", "assistant", "tool"]},
             "content": {"anyOf": [{"type": "string"}, {"type": "array", "items": _PART_SCHEMA}]},
             "name": {"type": ["string", "null"]},
+            "tool_calls": {"anyOf": [{"type": "array", "items": _CALL_SCHEMA}, _NULL]},
+            "tool_call_id": {"type": ["string", "null"]},
+            "reasoning_content": {"type": ["string", "null"]},
+            "reasoning": {"type": ["string", "null"]},
         },
         "required": ["role", "content"],
     },
@@ -84,6 +128,8 @@ _BIAS_SCHEMA = {
 
 # Checked by `flare.frontend.normalize_messages`, which names the part at fault.
 Messages = Annotated[list[Any], WithJsonSchema(_MESSAGES_SCHEMA)]
+# Checked by `flare.frontend.tools.normalize_tools`, likewise.
+Tools = Annotated[list[Any] | None, WithJsonSchema(_TOOLS_SCHEMA)]
 
 
 class StreamOptions(BaseModel):
@@ -164,7 +210,7 @@ class TokenizeRequest(BaseModel):
     """`POST /tokenize`: a prompt, or messages as a chat request would render them.
 
     `add_special_tokens` puts the model's beginning-of-sequence token in front: on by default for a prompt,
-    off for messages, whose template writes its own.
+    off for messages, whose template writes its own. `tools` and `chat_template_kwargs` are for the template.
     """
 
     model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
@@ -172,6 +218,8 @@ class TokenizeRequest(BaseModel):
     model: str | None = None
     prompt: str | None = None
     messages: Messages | None = None
+    tools: Tools = None
+    chat_template_kwargs: dict[str, Any] | None = None
     add_special_tokens: bool | None = None
     add_generation_prompt: bool | None = None
     return_token_strs: bool | None = None

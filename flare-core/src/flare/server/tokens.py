@@ -57,7 +57,12 @@ class TokenRoutes:
                 tokenizer.encode_prompt(request.prompt) if add_special else tokenizer.encode(request.prompt)
             )
         assert request.messages is not None
-        text = self._jobs.prompts.render(request.messages, request.add_generation_prompt is not False)
+        text = self._jobs.prompts.render(
+            request.messages,
+            request.add_generation_prompt is not False,
+            request.chat_template_kwargs,
+            request.tools,
+        )
         return tokenizer.encode_prompt(text) if request.add_special_tokens else tokenizer.encode(text)
 
 

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from flare.testing.chunk_equality import check_chunks
-    from flare.testing.prompt_bytes import CONVERSATIONS, check_prompts
+    from flare.testing.conversation import Conversation
+    from flare.testing.prompt_bytes import CONVERSATIONS, PromptCheck, check_prompts
     from flare.testing.recipe_check import check_recipe
     from flare.testing.retained import check_retained
     from flare.testing.tiny_checkpoint import TINY_VOCABULARY, load_reference, write_tiny_checkpoint
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 _HOME = {
     "CONVERSATIONS": "flare.testing.prompt_bytes",
+    "Conversation": "flare.testing.conversation",
+    "PromptCheck": "flare.testing.prompt_bytes",
     "TINY_CAPACITIES": "flare.testing.tiny_core",
     "TINY_VOCABULARY": "flare.testing.tiny_checkpoint",
     "check_chunks": "flare.testing.chunk_equality",
@@ -39,6 +42,8 @@ __all__ = [
     "CONVERSATIONS",
     "TINY_CAPACITIES",
     "TINY_VOCABULARY",
+    "Conversation",
+    "PromptCheck",
     "check_chunks",
     "check_prompts",
     "check_recipe",

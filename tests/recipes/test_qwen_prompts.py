@@ -1,0 +1,110 @@
+"""Prompts of every conversation, with every variable of the template, are those of Transformers."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from conversations import CONVERSATIONS
+
+from flare.testing import PromptCheck
+from flare.testing.plugin import TinyCheckpoints
+from flare_recipe_qwen.recipe import RECIPE
+
+VARIABLES: dict[str, dict[str, Any]] = {
+    "none": {},
+    "no thinking": {"enable_thinking": False},
+    "thinking": {"enable_thinking": True},
+    "old reasoning dropped": {"preserve_thinking": False},
+    "old reasoning kept": {"preserve_thinking": True},
+    "no thinking, old reasoning dropped": {"enable_thinking": False, "preserve_thinking": False},
+    "xhigh": {"reasoning_effort": "xhigh"},
+    "medium": {"reasoning_effort": "medium"},
+    "low": {"reasoning_effort": "low", "enable_thinking": False},
+    "images numbered": {"add_vision_id": True},
+}
+REFUSED = {
+    "system only",
+    "late system",
+    "two systems",
+    "tools and late system",
+    "an image in the system message",
+}
+THOUGHT = "<|im_start|>assistant\n<think>\n\n</think>\n\n"
+MORE = [
+    {"role": "assistant", "content": "yes", "reasoning_content": "so"},
+    {"role": "user", "content": "and now?"},
+]
+
+
+def called(name: str) -> str:
+    return f"<tool_call>\n<function={name}>\n</function>\n</tool_call>"
+
+
+@pytest.fixture(scope="module")
+def check(flare_tiny_checkpoint: TinyCheckpoints) -> PromptCheck:
+    return PromptCheck(RECIPE, flare_tiny_checkpoint(RECIPE))
+
+
+@pytest.mark.parametrize("variables", VARIABLES)
+def test_prompts_are_those_of_transformers(check: PromptCheck, variables: str) -> None:
+    refused = {
+        name
+        for name, conversation in CONVERSATIONS.items()
+        if not check.compare(name, conversation, VARIABLES[variables])
+    }
+    assert refused == REFUSED
+
+
+@pytest.mark.parametrize("variables", set(VARIABLES) - {"none", "thinking", "old reasoning kept", "xhigh"})
+def test_a_variable_changes_prompts(check: PromptCheck, variables: str) -> None:
+    def text(name: str, **given: Any) -> str | None:
+        conversation = CONVERSATIONS[name]
+        return check.prompts.from_messages(
+            conversation.messages, tools=conversation.tools, variables=given
+        ).text
+
+    name = "images of several turns"
+    assert text(name, **VARIABLES[variables]) != text(name)
+
+
+def test_an_unknown_effort_is_refused_as_by_transformers(check: PromptCheck) -> None:
+    assert not check.compare("effort", CONVERSATIONS["one turn"], {"reasoning_effort": "high"})
+
+
+def test_messages_end_where_the_next_begins(check: PromptCheck) -> None:
+    conversation = CONVERSATIONS["parallel calls and more turns"]
+    prompt = check.prompts.from_messages(conversation.messages, tools=conversation.tools)
+    tokenizer = check.prompts.tokenizer
+    places = [0, *prompt.endpoints, len(prompt.tokens)]
+    pieces = [
+        tokenizer.decode(prompt.tokens[start:end], skip_special=False) for start, end in pairwise(places)
+    ]
+    assert pieces[0].startswith("<|im_start|>system\n# Tools")
+    assert pieces[0].endswith("</tool_call>\n\nS<|im_end|>\n")
+    assert pieces[1:] == [
+        "<|im_start|>user\na<|im_end|>\n",
+        f"{THOUGHT}Both.\n\n{called('now')}\n{called('ping')}<|im_end|>\n",
+        "<|im_start|>user\n<tool_response>\n12:34\n</tool_response>",
+        "\n<tool_response>\npong\n</tool_response><|im_end|>\n",
+        f"{THOUGHT}Done.<|im_end|>\n",
+        "<|im_start|>user\nagain<|im_end|>\n",
+        f"{THOUGHT}{called('ping')}<|im_end|>\n",
+        "<|im_start|>user\n<tool_response>\npong\n</tool_response><|im_end|>\n",
+        f"{THOUGHT}Done.<|im_end|>\n",
+        "<|im_start|>user\nthanks<|im_end|>\n",
+        "<|im_start|>assistant\n<think>\n",
+    ]
+
+
+@pytest.mark.parametrize("name", sorted(set(CONVERSATIONS) - REFUSED))
+def test_a_conversation_that_goes_on_begins_with_its_messages(check: PromptCheck, name: str) -> None:
+    """What a checkpoint at the end of the last message has seen is what the next request begins with."""
+    conversation = CONVERSATIONS[name]
+    more = [*conversation.messages, *MORE]
+    first = check.prompts.from_messages(conversation.messages, tools=conversation.tools)
+    second = check.prompts.from_messages(more, tools=conversation.tools)
+    end = first.endpoints[-1]
+    assert second.tokens[:end] == first.tokens[:end]
+    assert end in second.endpoints
