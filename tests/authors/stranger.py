@@ -32,7 +32,7 @@ print(json.dumps(loaded))
 _ROOMS = (
     "flare.cli flare.authoring flare.bench flare.engine.process flare.server flare.prepare.run "
     "flare.testing.plugin flare.testing.recipe_check flare.testing.tiny_core flare_components.serving "
-    "flare_recipe_qwen.recipe flare_recipe_smollm.recipe flare_recipe_my_model.recipe"
+    "flare_recipe_glm.recipe flare_recipe_qwen.recipe flare_recipe_smollm.recipe flare_recipe_my_model.recipe"
 )
 
 
