@@ -302,7 +302,9 @@ class ProgramLinear(nn.Linear):
 
 
 def filled(module: M, weights: dict[str, Tensor]) -> M:
-    module.load_state_dict({name: weight.detach() for name, weight in weights.items()}, assign=True)
+    types = {name: tensor.dtype for name, tensor in module.state_dict().items()}
+    given = {name: weight.detach().to(types.get(name, weight.dtype)) for name, weight in weights.items()}
+    module.load_state_dict(given, assign=True)
     for part in module.modules():
         if type(part) is nn.Linear:
             part.__class__ = ProgramLinear

@@ -106,7 +106,7 @@ def linear_schemes(config: Glm5NextTextConfig, dtype: DType = DType.F32) -> tupl
 
 
 def channel_delta_net(
-    source: Glm5NextTextLinearAttention, config: Glm5NextTextConfig, layer: int
+    source: Glm5NextTextLinearAttention, config: Glm5NextTextConfig, layer: int, dtype: torch.dtype = F32
 ) -> ChannelDeltaNet:
     module = ChannelDeltaNet(
         hidden=config.hidden_size,
@@ -116,7 +116,7 @@ def channel_delta_net(
         taps=config.linear_conv_kernel_dim,
         layer=layer,
         eps=config.rms_norm_eps,
-        dtype=F32,
+        dtype=dtype,
         lower_bound=config.linear_lower_bound,
     )
     forget = source.forget_gate
@@ -141,7 +141,7 @@ def channel_delta_net(
 
 
 def balanced_hyper_connection(
-    source: Glm5NextTextHyperConnection, config: Glm5NextTextConfig
+    source: Glm5NextTextHyperConnection, config: Glm5NextTextConfig, dtype: torch.dtype = F32
 ) -> BalancedHyperConnection:
     module = BalancedHyperConnection(
         hidden=config.hidden_size,
@@ -149,14 +149,16 @@ def balanced_hyper_connection(
         eps=config.rms_norm_eps,
         balance_eps=config.hc_eps,
         iterations=config.hc_sinkhorn_iters,
-        weight_dtype=F32,
+        weight_dtype=dtype,
     )
     return filled(module, {"weight": source.fn, "base": source.base, "scale": source.scale})
 
 
-def gated_mlp(source: Glm5NextTextMLP, config: Glm5NextTextConfig) -> PackedGatedMLP:
+def gated_mlp(
+    source: Glm5NextTextMLP, config: Glm5NextTextConfig, dtype: torch.dtype = F32
+) -> PackedGatedMLP:
     inner = source.gate_proj.weight.shape[0]
-    module = PackedGatedMLP(config.hidden_size, inner, F32, limit=config.swiglu_limit)
+    module = PackedGatedMLP(config.hidden_size, inner, dtype, limit=config.swiglu_limit)
     return filled(module, mlp_weights(source))
 
 
@@ -167,13 +169,15 @@ def mlp_weights(source: Glm5NextTextMLP, prefix: str = "") -> dict[str, torch.Te
     }
 
 
-def sigmoid_mixture(source: Glm5NextTextMoE, config: Glm5NextTextConfig) -> ExpertMixture:
+def sigmoid_mixture(
+    source: Glm5NextTextMoE, config: Glm5NextTextConfig, dtype: torch.dtype = F32
+) -> ExpertMixture:
     hidden, inner, limit = config.hidden_size, config.moe_intermediate_size, config.swiglu_limit
     number, chosen = config.n_routed_experts, config.num_experts_per_tok
     module = ExpertMixture(
         SigmoidRouter(hidden, number, chosen, scale=config.routed_scaling_factor),
-        RoutedExperts(number, hidden, inner, F32, limit=limit),
-        PackedGatedMLP(hidden, inner * config.n_shared_experts, F32, limit=limit),
+        RoutedExperts(number, hidden, inner, dtype, limit=limit),
+        PackedGatedMLP(hidden, inner * config.n_shared_experts, dtype, limit=limit),
     )
     return filled(
         module,

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 import torch
 from canonical import canonical, delta_net, schemes
-from canonical_glm import canonical_glm, channel_delta_net, linear_schemes
+from canonical_glm import canonical_glm, channel_delta_net, linear_schemes, randomized, text_config
 from packed import PackedState, in_cuts, two_way_cuts
 from torch import nn
+from transformers.models.glm5_next.modeling_glm5_next import Glm5NextTextLinearAttention
 
 LENGTH = 40
 LAYER = 1
@@ -97,6 +98,24 @@ def test_lanes_do_not_touch_each_other(net):
     for lane in range(3):
         a, b = (s.state.rows["memory"][LAYER][s.rows[lane]] for s in (together, alone))
         assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("cuts", [[130], [70, 60], [129, 1], [1, 64, 65]])
+def test_real_head_widths_with_extreme_decays_of_channels(cuts):
+    """Gates far on either side: channels that decay by e^-5 a row stand beside channels that keep all."""
+    config = text_config(linear_head_dim=128, linear_num_heads=2)
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        source = randomized(Glm5NextTextLinearAttention(config, 0))
+    source.forget_gate.dt_bias.normal_(std=30, generator=torch.Generator().manual_seed(4))
+    source.forget_gate.A_log.copy_(torch.tensor([-1.0, 1.5]))
+    net = Net(source, channel_delta_net(source, config, 0), linear_schemes(config))
+    x, storage = rows(130), PackedState(net.schemes, context=256)
+    decays = source.forget_gate(x.unsqueeze(0))
+    assert float(decays.min()) < -4.99
+    assert float(decays.max()) > -1e-6
+    out = in_cuts(lambda part, *args: net.module(x[part], *args), storage, cuts)
+    torch.testing.assert_close(out, expected(net, x), atol=3e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 17])

@@ -4,9 +4,11 @@ import pytest
 import torch
 from fake_call import faked
 from live_memory import LiveMemory
-from packed_matrices import FORMATS, compressed, packed_experts
+from packed_matrices import BLOCK, FORMATS, compressed, packed_experts
 from precision import same_bits
 
+from flare.prepare.number_formats import NumberFormat, StoredNames, WeightFormat
+from flare_components.modules import PackedExperts
 from flare_components.ops import packed_product
 from flare_components.ops.nvfp4 import nvfp4_experts
 from flare_components.ops.nvfp4_csf import nvfp4_csf_experts
@@ -71,6 +73,23 @@ def test_values(tiles, name, case):
     assert bool(
         (want.abs().amax(1) > 10 * allowed.amax(1))[(chosen >= 0).any(1)].all()
     )  # the bound says something
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_module_hands_its_limit_to_the_operator(name):
+    experts = packed_experts(name, 3, 64, 32)
+    operands = [operand for operand in experts.operands(True) if isinstance(operand, torch.Tensor)]
+    number, compressed = NumberFormat(name.partition("_csf")[0].upper()), name.endswith("csf")
+    found = WeightFormat(number, BLOCK, True, compressed, StoredNames("weight", "weight_scale"))
+    exceptions = (len(operands[2]), len(operands[8])) if compressed else (0, 0)
+    weights, chosen = routing(9, 3, 2)
+    x = torch.randn(9, 64)
+    for limit in (None, 0.5):
+        module = PackedExperts(found, 3, 64, 32, exceptions, limit=limit)
+        filled = dict(zip(module.state_dict(), operands, strict=True))
+        module.load_state_dict(filled, assign=True)
+        want = experts.run(x, weights, chosen, quantize=True, **({} if limit is None else {"limit": limit}))
+        assert same_bits(module(x, weights, chosen), want)
 
 
 @pytest.mark.parametrize("name", ALL)
