@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import pytest
 from conversations import CONVERSATIONS
+from prompt_pieces import check_goes_on, pieces
 
 from flare.testing import PromptCheck
 from flare.testing.plugin import TinyCheckpoints
@@ -32,10 +32,6 @@ REFUSED = {
     "an image in the system message",
 }
 THOUGHT = "<|im_start|>assistant\n<think>\n\n</think>\n\n"
-MORE = [
-    {"role": "assistant", "content": "yes", "reasoning_content": "so"},
-    {"role": "user", "content": "and now?"},
-]
 
 
 def called(name: str) -> str:
@@ -74,16 +70,10 @@ def test_an_unknown_effort_is_refused_as_by_transformers(check: PromptCheck) -> 
 
 
 def test_messages_end_where_the_next_begins(check: PromptCheck) -> None:
-    conversation = CONVERSATIONS["parallel calls and more turns"]
-    prompt = check.prompts.from_messages(conversation.messages, tools=conversation.tools)
-    tokenizer = check.prompts.tokenizer
-    places = [0, *prompt.endpoints, len(prompt.tokens)]
-    pieces = [
-        tokenizer.decode(prompt.tokens[start:end], skip_special=False) for start, end in pairwise(places)
-    ]
-    assert pieces[0].startswith("<|im_start|>system\n# Tools")
-    assert pieces[0].endswith("</tool_call>\n\nS<|im_end|>\n")
-    assert pieces[1:] == [
+    found = pieces(check.prompts, CONVERSATIONS["parallel calls and more turns"])
+    assert found[0].startswith("<|im_start|>system\n# Tools")
+    assert found[0].endswith("</tool_call>\n\nS<|im_end|>\n")
+    assert found[1:] == [
         "<|im_start|>user\na<|im_end|>\n",
         f"{THOUGHT}Both.\n\n{called('now')}\n{called('ping')}<|im_end|>\n",
         "<|im_start|>user\n<tool_response>\n12:34\n</tool_response>",
@@ -100,11 +90,4 @@ def test_messages_end_where_the_next_begins(check: PromptCheck) -> None:
 
 @pytest.mark.parametrize("name", sorted(set(CONVERSATIONS) - REFUSED))
 def test_a_conversation_that_goes_on_begins_with_its_messages(check: PromptCheck, name: str) -> None:
-    """What a checkpoint at the end of the last message has seen is what the next request begins with."""
-    conversation = CONVERSATIONS[name]
-    more = [*conversation.messages, *MORE]
-    first = check.prompts.from_messages(conversation.messages, tools=conversation.tools)
-    second = check.prompts.from_messages(more, tools=conversation.tools)
-    end = first.endpoints[-1]
-    assert second.tokens[:end] == first.tokens[:end]
-    assert end in second.endpoints
+    check_goes_on(check.prompts, CONVERSATIONS[name])
