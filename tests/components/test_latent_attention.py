@@ -92,6 +92,24 @@ def test_other_geometries(changes):
         )
 
 
+def test_real_head_sizes():
+    """Heads of 256, latents of 512, 32 index heads of 128, pages of 256; fewer heads and a smaller budget."""
+    layer = canonical_layer(
+        num_attention_heads=8,
+        num_key_value_heads=8,
+        kv_lora_rank=512,
+        qk_nope_head_dim=256,
+        v_head_dim=256,
+        index_n_heads=32,
+        index_head_dim=128,
+        index_topk=64,
+    )
+    x = sequence(300)
+    storage = PackedState(schemes(layer), page_tokens=256, context=512)
+    out = run(replacement(layer), x, storage, [60, 195, 1, 1, 43])
+    torch.testing.assert_close(out, expected(layer, x), **ACCURATE)
+
+
 @pytest.mark.parametrize("cuts", [[LENGTH], [18, 27], [1] * LENGTH], ids=len)
 def test_a_partition_determines_every_bit_of_state(layer, module, cuts):
     x = sequence(LENGTH)
