@@ -8,25 +8,13 @@ from typing import Any, cast
 from glm_image_samples import PROCESSOR, stored
 from glm_towers import images_of
 
-from flare.contract import DefaultSampling, Frontend
+from flare.contract import Frontend
 from flare.frontend import FrontendAssets
 from flare.prepare import Assets, Checkpoint
 from flare.recipes import FrontendFiles
-from flare_recipe_glm.frontend import GlmFrontend
+from flare_recipe_glm.recipe import RECIPE
 from flare_recipe_glm.tiny_template import TEMPLATE
 from flare_recipe_glm.tiny_text import TOKENS, tokenizer
-
-SAMPLING = DefaultSampling(
-    temperature=1.0,
-    top_k=0,
-    top_p=0.95,
-    min_p=0.0,
-    repetition_penalty=1.0,
-    presence_penalty=0.0,
-    frequency_penalty=0.0,
-    source="test",
-    date="2026-01-01",
-)
 
 
 def files(**changes: Any) -> FrontendFiles:
@@ -42,7 +30,7 @@ def files(**changes: Any) -> FrontendFiles:
         text=SimpleNamespace(vocab_size=320),
         images=images_of({**stored(), "image_token_id": TOKENS["<|image|>"]}),
     )
-    return GlmFrontend().assets(cast(Checkpoint, checkpoint), cast(Any, config), SAMPLING)
+    return RECIPE.frontend.assets(cast(Checkpoint, checkpoint), cast(Any, config), RECIPE.sampling)
 
 
 def assets() -> FrontendAssets:

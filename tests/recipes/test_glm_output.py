@@ -231,6 +231,14 @@ def test_marks_that_are_no_tokens_are_text() -> None:
     assert form.reasoning.end == Mark(text="</think>", token=TOKENS["</think>"])
 
 
+def test_sampling_is_that_of_the_model_card() -> None:
+    sampling = files().frontend.default_sampling
+    assert (sampling.temperature, sampling.top_p) == (1.0, 0.95)
+    # It names no other filter.
+    assert (sampling.top_k, sampling.min_p, sampling.repetition_penalty) == (0, 0.0, 1.0)
+    assert (sampling.presence_penalty, sampling.frequency_penalty) == (0.0, 0.0)
+
+
 def test_assets_are_the_checkpoints() -> None:
     made = assets()
     assert made.template == TEMPLATE

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
-from glm_towers import canonical, served, write_tower
+from glm_towers import canonical, images_of, served, write_tower
+from transformers.models.glm5_next.modeling_glm5_next import Glm5NextVisionModel
 
+from flare.prepare import TensorInfo, TensorMap, read_weight_formats
+from flare.prepare.published import read_published
 from flare.recipes import BuiltModel
 from flare.testing import check_retained
 from flare_components.modules import ImageEncoder
 from flare_components.testing import write_plain_checkpoint, write_quantized_checkpoint
-from flare_recipe_glm.vision import REPLACED, RETAINED
+from flare_recipe_glm.descriptor import DESCRIPTOR
+from flare_recipe_glm.image_tensors import VISUAL, encoder_rules
+from flare_recipe_glm.vision import REPLACED, RETAINED, image_encoder
 
 GRIDS = [(1, 2, 2), (1, 4, 6), (1, 8, 8), (2, 4, 4), (1, 2, 40), (3, 6, 4)]
 BOUND = 1e-4
@@ -74,6 +81,26 @@ def test_retained_modules_run(tower: Path) -> None:
     built = BuiltModel(module=encoder, context=1, retained=RETAINED, replaced=REPLACED)
     calls = check_retained(built, lambda: features(encoder, GRIDS[0]))
     assert calls == {"Glm5NextVisionBlock": 2}
+
+
+def test_the_published_encoder_is_made_of_every_tensor_of_the_canonical_one() -> None:
+    config = dict(read_published(DESCRIPTOR.models[0]).config)
+    images = images_of(config)
+    with torch.device("meta"):
+        state = Glm5NextVisionModel(images.encoder).state_dict()
+    headers = {
+        f"{VISUAL}.{name}": TensorInfo(name, tuple(value.shape), "BF16") for name, value in state.items()
+    }
+    store: Any = SimpleNamespace(config=config, tensors=headers)
+    rules = TensorMap(encoder_rules(read_weight_formats(store), images))
+    rules.check(store)
+    encoder, frequencies = image_encoder(images, torch.bfloat16)
+    shapes = {f"image_encoder.{name}": tuple(value.shape) for name, value in encoder.named_parameters()}
+    assert {name: rules.info(name, store).shape for name in rules.rules} == shapes
+    assert sum(value.numel() for value in encoder.parameters()) == sum(
+        value.numel() for value in state.values()
+    )
+    assert (encoder.width, encoder.patch_elements, len(frequencies)) == (4096, 1176, 16)
 
 
 @pytest.mark.parametrize(
