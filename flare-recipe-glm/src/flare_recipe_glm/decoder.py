@@ -44,7 +44,7 @@ class ServedGlm(nn.Module):
         torch.ops.flare.scatter_rows(
             state.rows[CONSUMED][0], batch.live_rows, batch.context_lens.unsqueeze(1)
         )
-        last: Tensor = self.model.norm(residual.unflatten(1, (self.streams, -1)).mean(1))
+        last: Tensor = self.model.norm(torch.ops.flare.stream_mean(residual, self.streams))
         return last
 
     def logits(self, hidden: Tensor) -> Tensor:
