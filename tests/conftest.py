@@ -7,10 +7,11 @@ from pathlib import Path
 
 import hypothesis
 import pytest
-from prepared_cores import cached_core, prepare_tiny, published_checkpoint
+from prepared_cores import HYBRID, cached_core, prepare_tiny, published_checkpoint
 
 from flare.contract import DType
 from flare.prepare import CapacityRequest, Checkpoint
+from flare.testing.plugin import TinyCheckpoints
 from flare_recipe_smollm.recipe import RECIPE
 
 # A busy machine is no reason to fail: what takes how long is tested where it matters.
@@ -56,6 +57,16 @@ def tiny_core(tiny_checkpoint: Path) -> Path:
 def tiny_core_bf16(tiny_checkpoint: Path) -> Path:
     """The tiny model in bfloat16, otherwise like `tiny_core`."""
     return prepare_tiny(tiny_checkpoint, DType.BF16)
+
+
+@pytest.fixture(scope="session")
+def qwen_core(flare_tiny_checkpoint: TinyCheckpoints, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny hybrid model with images in float32, of capacities `HYBRID`; it was generated from."""
+    from flare.testing import round_trip
+    from flare_recipe_qwen.recipe import RECIPE as QWEN
+
+    place = tmp_path_factory.mktemp("qwen") / "core.safetensors"
+    return round_trip(QWEN, flare_tiny_checkpoint(QWEN), place, capacities=HYBRID)
 
 
 @pytest.fixture(scope="session")

@@ -19,6 +19,8 @@ MODEL = "smollm2-135m"
 ROOT = Path(__file__).parent.parent
 CACHE = ROOT / ".cache"
 TINY = CapacityRequest(context=256, concurrency=4, prefill_chunk_size=64, page_tokens=16, snapshot_rows=2)
+# A text of 100 tokens fits into one chunk; rows and pages can be counted otherwise when a core is loaded.
+HYBRID = CapacityRequest(context=256, concurrency=3, prefill_chunk_size=112, page_tokens=16, snapshot_rows=24)
 
 
 def tiny_request(dtype: DType = DType.F32, capacities: CapacityRequest = TINY) -> PreparationRequest:

@@ -2,36 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import Executor, Future
 from pathlib import Path
 
 from engine_harness import Harness, image
+from later import Later
 
 from flare.cache.stores import CoreState, DiskStore, HostStore, Store, core_state
 from flare.engine.tiers import TierTransfers
 from flare.scheduler import Settings
 from flare.testing.hash_model import HashModel
-
-
-class Later(Executor):
-    """Runs what was submitted one at a time, when asked."""
-
-    def __init__(self) -> None:
-        self._jobs: list[Callable[[], object]] = []
-
-    def submit(self, fn, /, *args, **kwargs):
-        self._jobs.append(lambda: fn(*args, **kwargs))
-        return Future()
-
-    def run_one(self) -> bool:
-        if self._jobs:
-            self._jobs.pop(0)()
-            return True
-        return False
-
-    def shutdown(self, wait=True, *, cancel_futures=False):
-        self._jobs.clear()
 
 
 def state_of(model: HashModel) -> CoreState:

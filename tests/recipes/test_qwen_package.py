@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import flare_recipe_qwen
 from flare.corefile import CoreReader, read_contract
 from flare.testing import check_prompts, check_recipe
-from flare.testing.plugin import TinyCheckpoints, TinyCores
+from flare.testing.plugin import TinyCheckpoints
 from flare_recipe_qwen.recipe import RECIPE
 
 
@@ -23,16 +26,15 @@ def test_prompts_are_those_of_transformers(flare_tiny_checkpoint: TinyCheckpoint
     check_prompts(RECIPE, flare_tiny_checkpoint(RECIPE))
 
 
-def test_inspect_lists_what_is_retained_and_replaced(flare_core: TinyCores) -> None:
-    core = flare_core(RECIPE)
+def test_inspect_lists_what_is_retained_and_replaced(qwen_core: Path) -> None:
     said = subprocess.run(
-        [sys.executable, "-m", "flare", "inspect", str(core)],
+        [sys.executable, "-m", "flare", "inspect", str(qwen_core)],
         capture_output=True,
         text=True,
         check=True,
         env={**os.environ, "COLUMNS": "200"},
     ).stdout
-    with CoreReader(core) as reader:
+    with CoreReader(qwen_core) as reader:
         provenance = read_contract(reader).provenance
     assert "torch.nn.modules.sparse.Embedding" in provenance.retained_modules
     assert any(name.endswith("Qwen4ExpVisionBlock") for name in provenance.retained_modules)
@@ -42,11 +44,14 @@ def test_inspect_lists_what_is_retained_and_replaced(flare_core: TinyCores) -> N
         assert name in said
 
 
-def test_a_tiny_checkpoint_is_written_by_a_command(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "flare_recipe_qwen.tiny", str(tmp_path / "made")]
-    subprocess.run(command, check=True, capture_output=True)
+def test_a_tiny_checkpoint_is_written_by_a_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In this process: another one would import Transformers for seconds."""
+    monkeypatch.setattr(sys, "argv", ["tiny", str(tmp_path / "made")])
+    runpy.run_module("flare_recipe_qwen.tiny", run_name="__main__")
     config = json.loads((tmp_path / "made" / "config.json").read_text())
     assert config["model_type"] == "qwen4_exp"
-    again = subprocess.run(command, capture_output=True, text=True)
-    assert again.returncode == 2
-    assert "exists" in again.stderr
+    with pytest.raises(SystemExit, match="2"):
+        runpy.run_module("flare_recipe_qwen.tiny", run_name="__main__")
+    assert "exists" in capsys.readouterr().err

@@ -37,20 +37,23 @@ class ForcedImages(Forced):
 
     def canonical_logits(self, reference: nn.Module) -> Tensor:
         """The logits [T, V] of the whole text."""
-        kinds = torch.zeros(1, len(self.ids), dtype=torch.int32)
-        for image in self.images:
-            kinds[0, image.start : image.start + image.tokens] = 1
-        patches = np.concatenate(
-            [
-                np.frombuffer(image.patches, np.float32).reshape(int(np.prod(image.grid)), -1)
-                for image in self.images
-            ]
-        )
-        logits: Tensor = reference(
-            input_ids=torch.tensor([self.ids]),
-            pixel_values=torch.from_numpy(patches),
-            image_grid_thw=torch.tensor([image.grid for image in self.images]),
-            mm_token_type_ids=kinds,
-            use_cache=False,
-        ).logits[0]
+        logits: Tensor = reference(**canonical_inputs(self.ids, self.images), use_cache=False).logits[0]
         return logits
+
+
+def canonical_inputs(ids: Sequence[int], images: Sequence[EncodableImage]) -> dict[str, Tensor]:
+    """The arguments of a Transformers model for conditional generation for one text."""
+    inputs = {"input_ids": torch.tensor([ids])}
+    if not images:
+        return inputs
+    kinds = torch.zeros(1, len(ids), dtype=torch.int32)
+    for image in images:
+        kinds[0, image.start : image.start + image.tokens] = 1
+    patches = [
+        np.frombuffer(image.patches, np.float32).reshape(int(np.prod(image.grid)), -1) for image in images
+    ]
+    return inputs | {
+        "pixel_values": torch.from_numpy(np.concatenate(patches)),
+        "image_grid_thw": torch.tensor([image.grid for image in images]),
+        "mm_token_type_ids": kinds,
+    }
