@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from flare_recipe_glm.tiny import VISION
+
 PROCESSOR: dict[str, Any] = {
     "do_rescale": True,
     "patch_expand_factor": 1,
@@ -16,24 +18,7 @@ PROCESSOR: dict[str, Any] = {
     "max_image_tokens": 8000,
     "image_processor_type": "Glm5NextImageProcessor",
 }
-ENCODER: dict[str, Any] = {
-    "model_type": "glm5_next_vision",
-    "depth": 2,
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_heads": 2,
-    "in_channels": 3,
-    "image_size": 336,
-    "patch_size": 14,
-    "spatial_merge_size": 2,
-    "temporal_patch_size": 2,
-    "out_hidden_size": 64,
-    "projection_intermediate_size": 96,
-    "rms_norm_eps": 1e-5,
-    "hidden_act": "silu",
-    "swiglu_limit": 0.7,  # low enough to be reached by random weights
-    "attention_bias": True,
-}
+ENCODER: dict[str, Any] = {**VISION, "swiglu_limit": 0.7}  # low enough to be reached by random weights
 IMAGE = 154854
 
 

@@ -7,22 +7,11 @@ the default.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from flare.contract import (
-    CallFormat,
-    CallSyntax,
-    DefaultSampling,
-    OutputFormat,
-    ReasoningFormat,
-    TaggedArguments,
-)
-from flare.prepare import Checkpoint, CheckpointError
+from flare.contract import DefaultSampling, TaggedArguments
+from flare.prepare import Checkpoint
 from flare.recipes import CheckpointText, FrontendFiles
+from flare_recipe_glm.config import ModelConfig
 from flare_recipe_glm.image_config import image_profile
-
-if TYPE_CHECKING:
-    from flare_recipe_glm.config import ModelConfig
 
 # The end of the text, the user's turn, and results of tools: what comes next is not the model's.
 _ENDS = ("<|endoftext|>", "<|user|>", "<|observation|>")
@@ -45,23 +34,6 @@ class GlmFrontend:
             vocab_size=config.text.vocab_size,
             ends=_ENDS,
             sampling=sampling,
-            output=_output(text),
+            output=text.tagged_output(_ARGUMENTS),
             images=image_profile(images, checkpoint.assets.image_processor) if images else None,
         )
-
-
-def _output(text: CheckpointText) -> OutputFormat:
-    """How the model writes, as its template describes it to the model."""
-    for literal in _ARGUMENTS.model_dump().values():
-        if isinstance(literal, str) and text.is_special(literal):
-            # It would have no text in an output.
-            raise CheckpointError(f"{literal} is a special token of the tokenizer", field="tokenizer")
-    return OutputFormat(
-        reasoning=ReasoningFormat(start=text.mark("<think>"), end=text.mark("</think>")),
-        calls=CallFormat(
-            syntax=CallSyntax.TAGGED,
-            start=text.mark("<tool_call>"),
-            end=text.mark("</tool_call>"),
-            arguments=_ARGUMENTS,
-        ),
-    )

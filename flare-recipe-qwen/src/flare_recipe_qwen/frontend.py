@@ -6,20 +6,22 @@ variables, and what it takes without them is what the model card describes as th
 
 from __future__ import annotations
 
-from flare.contract import (
-    CallFormat,
-    CallSyntax,
-    DefaultSampling,
-    OutputFormat,
-    ReasoningFormat,
-    TaggedArguments,
-)
+from flare.contract import DefaultSampling, TaggedArguments
 from flare.prepare import Checkpoint
 from flare.recipes import CheckpointText, FrontendFiles
 from flare_recipe_qwen.config import ModelConfig
 from flare_recipe_qwen.image_config import image_profile
 
 _END_OF_TEXT = ("<|im_end|>", "<|endoftext|>")
+_ARGUMENTS = TaggedArguments(
+    name_start="<function=",
+    name_end=">",
+    argument_start="<parameter=",
+    key_end=">",
+    value_end="</parameter>",
+    body_end="</function>",
+    newlines=True,
+)
 
 
 class QwenFrontend:
@@ -33,27 +35,6 @@ class QwenFrontend:
             vocab_size=config.text.vocab_size,
             ends=_END_OF_TEXT,
             sampling=sampling,
-            output=_output(text),
+            output=text.tagged_output(_ARGUMENTS),
             images=image_profile(images, checkpoint.assets.image_processor) if images else None,
         )
-
-
-def _output(text: CheckpointText) -> OutputFormat:
-    """How the model writes, as its template describes it to the model."""
-    return OutputFormat(
-        reasoning=ReasoningFormat(start=text.mark("<think>"), end=text.mark("</think>")),
-        calls=CallFormat(
-            syntax=CallSyntax.TAGGED,
-            start=text.mark("<tool_call>"),
-            end=text.mark("</tool_call>"),
-            arguments=TaggedArguments(
-                name_start="<function=",
-                name_end=">",
-                argument_start="<parameter=",
-                key_end=">",
-                value_end="</parameter>",
-                body_end="</function>",
-                newlines=True,
-            ),
-        ),
-    )

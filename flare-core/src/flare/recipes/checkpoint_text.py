@@ -6,7 +6,18 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from flare.contract import DefaultSampling, Frontend, ImageProfile, Mark, OutputFormat, TemplateKind
+from flare.contract import (
+    CallFormat,
+    CallSyntax,
+    DefaultSampling,
+    Frontend,
+    ImageProfile,
+    Mark,
+    OutputFormat,
+    ReasoningFormat,
+    TaggedArguments,
+    TemplateKind,
+)
 from flare.errors import CheckpointError
 from flare.recipes.recipe import FrontendFiles
 
@@ -38,9 +49,24 @@ class CheckpointText:
         """A mark of outputs: a token where the tokenizer has one."""
         return Mark(text=text, token=self.token(text) if text in self._added else None)
 
-    def is_special(self, text: str) -> bool:
-        """Whether it is a special token, which has no text in an output."""
-        return bool(self._added.get(text, {}).get("special"))
+    def tagged_output(
+        self, arguments: TaggedArguments, *, reasoning: str = "think", calls: str = "tool_call"
+    ) -> OutputFormat:
+        """The format of a model that writes reasoning between `<think>` and `</think>` and each call, with
+        these `arguments`, between `<tool_call>` and `</tool_call>`, or tags of other names. Raises
+        CheckpointError for a literal that is a special token: it would have no text in an output."""
+        for literal in arguments.model_dump().values():
+            if isinstance(literal, str) and self._added.get(literal, {}).get("special"):
+                raise CheckpointError(f"{literal} is a special token of the tokenizer", field="tokenizer")
+        return OutputFormat(
+            reasoning=ReasoningFormat(start=self.mark(f"<{reasoning}>"), end=self.mark(f"</{reasoning}>")),
+            calls=CallFormat(
+                syntax=CallSyntax.TAGGED,
+                start=self.mark(f"<{calls}>"),
+                end=self.mark(f"</{calls}>"),
+                arguments=arguments,
+            ),
+        )
 
     def frontend(
         self,
