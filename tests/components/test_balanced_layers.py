@@ -15,6 +15,7 @@ from canonical_glm import (
 )
 from packed import PackedState, in_cuts, two_way_cuts
 from torch import nn
+from traced_step import traced_step
 from transformers.models.glm5_next.modeling_glm5_next import Glm5NextTextMLP
 
 from flare.contract import DType
@@ -123,6 +124,18 @@ def test_lanes_beside_each_other_have_their_own_bits(model, served):
     assert torch.equal(out[1:14], served(first, alone.batch([(0, 13)]), alone.state))
     for lane in range(2):
         assert torch.equal(together.sequence_bytes(lane)[0], alone.sequence_bytes(lane)[0])
+
+
+def test_a_traced_step_computes_and_writes_the_same(model, served):
+    """A prompt, then a token beside another prompt, with idle lanes and padding."""
+    plain, traced = (PackedState(linear_schemes(model.config), lanes=2) for _ in range(2))
+    for parts in ([(0, 7)], [(0, 1), (1, 12)]):
+        first, second = (storage.batch(parts, idle=1, padding=2) for storage in (plain, traced))
+        x = torch.cat((rows(sum(count for _, count in parts)), torch.full((3, 64), torch.nan)))
+        program = traced_step(served, x, second, traced.state)
+        assert torch.equal(program()[:-3], served(x, first, plain.state)[:-3])
+    for lane in range(2):
+        assert torch.equal(plain.sequence_bytes(lane)[0], traced.sequence_bytes(lane)[0])
 
 
 def test_bf16_is_as_near_as_the_canonical_layers_in_bf16(model):

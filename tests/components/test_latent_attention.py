@@ -1,15 +1,14 @@
 """Latent attention with a pooled indexer against the canonical module: whole, cut, restored, in company."""
 
 import copy
-import dataclasses
 
 import pytest
 import torch
 from latents import BUDGET, GROUP, HIDDEN, canonical_layer, expected, replacement, schemes
 from packed import PackedState, in_cuts, two_way_cuts
+from traced_step import traced_step
 
 from flare.contract import DType
-from flare_components.serving import ModelState
 
 LENGTH = 45
 ACCURATE = {"atol": 5e-6, "rtol": 5e-6}
@@ -183,35 +182,12 @@ def test_bf16_is_as_near_as_the_canonical_module_in_bf16():
     assert float(torch.cat(ours).median()) < 1.2 * float(torch.cat(theirs).median())
 
 
-class Program(torch.nn.Module):
-    """A step as a function of its buffers alone."""
-
-    def __init__(self, module, x, batch, state):
-        super().__init__()
-        self.module, self.batch = module, batch
-        self.register_buffer("x", x)
-        for name in FIELDS:
-            self.register_buffer(name, getattr(batch, name))
-        for kind, views in (("page", state.pages), ("row", state.rows)):
-            for name, (view,) in views.items():
-                self.register_buffer(f"{kind}_{name.replace('.', '_')}", view)
-
-    def forward(self):
-        batch = dataclasses.replace(self.batch, **{name: getattr(self, name) for name in FIELDS})
-        pages = {"latent": [self.page_latent], "selector": [self.page_selector]}
-        return self.module(self.x, batch, ModelState(pages, {"selector.open": [self.row_selector_open]}))
-
-
-FIELDS = ("query_start", "context_lens", "page_table", "slot_mapping", "live_rows")
-
-
 def test_a_traced_step_computes_and_writes_the_same(layer, module):
     x, steps = sequence(LENGTH), ((0, 30), (30, 41))
     plain, traced = (PackedState(schemes(layer)) for _ in range(2))
     for start, stop in steps:
         batches = [storage.batch([(0, stop - start)], idle=1, padding=2) for storage in (plain, traced)]
         rows = torch.cat((x[start:stop], torch.full((3, HIDDEN), torch.nan)))
-        program = torch.export.export(Program(module, rows, batches[1], traced.state), (), strict=False)
-        want = module(rows, batches[0], plain.state)
-        assert torch.equal(program.module()(), want)
+        program = traced_step(module, rows, batches[1], traced.state)
+        assert torch.equal(program(), module(rows, batches[0], plain.state))
         assert all(map(torch.equal, plain.sequence_bytes(0), traced.sequence_bytes(0)))
