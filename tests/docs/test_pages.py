@@ -8,6 +8,7 @@ from pathlib import Path
 
 import cli_tables
 import pytest
+import support_table
 from markdown.extensions.toc import slugify
 
 ROOT = Path(__file__).parents[2]
@@ -85,6 +86,12 @@ def test_python_compiles(page: str) -> None:
     for language, body in FENCED.findall(text_of(page)):
         if language == "python" and not body.startswith(" "):
             compile(body, page, "exec")
+
+
+def test_the_table_of_support_is_current() -> None:
+    page = text_of("docs/agents.md")
+    assert support_table.current(page) == page, "scripts/docs writes it"
+    assert support_table.table() in page
 
 
 def test_tables_of_options_are_current() -> None:

@@ -6,7 +6,8 @@ import pytest
 
 from flare.contract import Mark, OutputFormat, ReasoningFormat
 from flare.errors import RequestError
-from flare.frontend import PartedOutput, Parts, Prompts, TextOutput, Tokenizer
+from flare.frontend import PartedOutput, Prompts, TextOutput, Tokenizer
+from flare.frontend.output_machine import Answer, OutputEvent, Reasoning, joined
 from flare.testing.tiny_text import END, START, tiny_assets, tiny_tokenizer
 
 TOKENIZER = Tokenizer(tiny_tokenizer().to_str().encode())
@@ -15,12 +16,15 @@ FORM = OutputFormat(reasoning=ReasoningFormat(start=Mark(text=START, token=1), e
 
 def read(tokens: list[int], stops: tuple[str, ...] = (), reasoning: bool = False) -> tuple[str, str, int]:
     output = PartedOutput(TextOutput(TOKENIZER, stops), FORM, reasoning)
-    parts = Parts()
+    events: list[OutputEvent] = []
     for token in tokens:
         if not output.text.stopped:
-            parts.add(output.feed(token))
-    parts.add(output.finish())
-    return parts.reasoning, parts.answer, output.text.tokens
+            events += output.feed(token)
+    events = joined(events + output.finish())
+    assert len(events) <= 2
+    thoughts = "".join(event.text for event in events if isinstance(event, Reasoning))
+    answers = "".join(event.text for event in events if isinstance(event, Answer))
+    return thoughts, answers, output.text.tokens
 
 
 def encode(text: str) -> list[int]:
@@ -33,6 +37,13 @@ def test_reasoning_and_answer_are_told_apart() -> None:
     assert read(tokens[1:], reasoning=True) == ("I think 語.", "It is 🙂.", len(tokens) - 1)
 
 
+def test_tokens_of_reasoning_are_counted() -> None:
+    output = PartedOutput(TextOutput(TOKENIZER), FORM)
+    for token in [1, *encode("abc"), 2, *encode("xy")]:
+        output.feed(token)
+    assert output.reasoning_tokens == 4  # with the mark that ends it
+
+
 def test_an_unfinished_character_before_a_mark_is_not_lost() -> None:
     tokens = [1, *encode("語")[:1], 2, *encode("x")]
     assert read(tokens) == ("\ufffd", "x", 4)
@@ -41,13 +52,13 @@ def test_an_unfinished_character_before_a_mark_is_not_lost() -> None:
 def test_stop_strings_end_either_part_and_do_not_span_marks() -> None:
     tokens = [1, *encode("one two"), 2, *encode("three four")]
     assert read(tokens, ("two",))[:2] == ("one", "")
-    assert read(tokens, ("four",))[:2] == ("one two", "three")
+    assert read(tokens, ("four",))[:2] == ("one two", "three ")
     assert read(tokens, ("two" + "three",))[:2] == ("one two", "three four")
 
 
 def test_without_a_format_all_is_the_answer() -> None:
     output = PartedOutput(TextOutput(TOKENIZER))
-    assert [output.feed(token) for token in [1, *encode("a")]] == [Parts(), Parts(answer="a")]
+    assert [output.feed(token) for token in [1, *encode("a")]] == [[], [Answer("a")]]
 
 
 def test_template_variables() -> None:

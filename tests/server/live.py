@@ -9,6 +9,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from fastapi import FastAPI
 from loop_guard import GUARD
 
 from flare.engine.interface import EngineClient
@@ -46,8 +47,10 @@ class LiveServer:
         grace_seconds: float = 5.0,
         start_engine: Callable[[], Awaitable[EngineClient]] | None = None,
         core: CoreIdentity | None = None,
+        change_app: Callable[[FastAPI], None] = lambda app: None,
     ) -> None:
         self._core = core
+        self._change_app = change_app
         self._start_engine = start_engine
         self._settings = settings or ServerSettings()
         self._assets = assets or tiny_assets()
@@ -64,6 +67,8 @@ class LiveServer:
         app = create_app(
             model_name=MODEL, assets=self._assets, engine=client, settings=self._settings, core=self._core
         )
+
+        self._change_app(app)
 
         def started(host: str, port: int) -> None:
             GUARD.watch(self.loop)

@@ -160,9 +160,6 @@ def test_completion_parameters(
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("tools", [{"type": "function", "function": {"name": "f"}}]),
-        ("tool_choice", "required"),
-        ("tool_choice", {"type": "function", "function": {"name": "f"}}),
         ("functions", [{"name": "f"}]),
         ("response_format", {"type": "json_object"}),
         ("response_format", {"type": "json_schema", "json_schema": {}}),
@@ -170,7 +167,6 @@ def test_completion_parameters(
         ("audio", {"voice": "x"}),
         ("prediction", {"type": "content", "content": "x"}),
         ("web_search_options", {"search_context_size": "low"}),
-        ("reasoning_effort", "high"),
         ("guided_json", {"type": "object"}),
         ("structured_outputs", {"regex": "a"}),
         ("add_generation_prompt", False),
@@ -195,7 +191,7 @@ def test_unserved_features_are_never_silent(
     "fields",
     [
         {"tools": [], "tool_choice": "auto"},
-        {"tools": [{"type": "function"}], "tool_choice": "none"},
+        {"tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": "none"},
         {"tools": None, "functions": None, "response_format": {"type": "text"}},
         {"modalities": ["text"], "audio": None, "best_of": 1, "suffix": None, "prediction": None},
         {"n": 2, "best_of": 2},

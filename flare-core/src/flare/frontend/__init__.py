@@ -6,7 +6,7 @@ from flare.frontend.errors import ContextLengthError, UnsupportedError
 from flare.frontend.logit_bias import resolve_logit_bias
 from flare.frontend.messages import normalize_messages
 from flare.frontend.output import TextOutput
-from flare.frontend.parts import PartedOutput, Parts
+from flare.frontend.parts import PartedOutput
 from flare.frontend.prompts import Prompt, Prompts
 from flare.frontend.sampling import (
     SamplingParameters,
@@ -26,7 +26,6 @@ __all__ = [
     "Detokenizer",
     "FrontendAssets",
     "PartedOutput",
-    "Parts",
     "Prompt",
     "Prompts",
     "SamplingParameters",

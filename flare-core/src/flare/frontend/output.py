@@ -39,6 +39,11 @@ class TextOutput:
         """Whether a stop string ended the output."""
         return self._matcher.matched is not None
 
+    @property
+    def stop_string(self) -> str | None:
+        """The stop string that ended the output."""
+        return self._matcher.matched
+
     def feed(self, token: int) -> str:
         """Text to show now. Must not be called once `stopped`."""
         assert not self.stopped, "a token after the end of the output"

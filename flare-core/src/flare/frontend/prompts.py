@@ -119,6 +119,7 @@ class Prompts:
             )
         images = addresses if self._images is not None else None
         normalized = normalize_messages(messages, images, self._template.form)
+        normalized = self._template.system_places.fitted(normalized)
         return self._template.render(normalized, generation_prompt, variables, normalize_tools(tools))
 
     def from_text(self, text: str, context: int | None = None, where: str = "prompt") -> Prompt:

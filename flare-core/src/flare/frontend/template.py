@@ -12,6 +12,7 @@ from jinja2 import nodes
 from flare.errors import CoreError, RequestError
 from flare.frontend.message_form import MessageForm, message_form
 from flare.frontend.message_marks import render_marked, with_marks
+from flare.frontend.system_places import SystemPlaces, system_places
 from flare.frontend.template_environment import template_environment
 
 
@@ -28,8 +29,8 @@ class ChatTemplate:
     (https://huggingface.co/docs/transformers/chat_templating_writing) for the same messages and tools.
 
     `special_tokens` are the names a template may use (`bos_token`, `eos_token`, ...). `form` says what of
-    messages the template reads itself. Safe to use from several threads. Raises CoreError when `source` is
-    not a template.
+    messages the template reads itself, `system_places` where it takes system messages. Safe to use from
+    several threads. Raises CoreError when `source` is not a template.
     """
 
     def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
@@ -44,6 +45,7 @@ class ChatTemplate:
             ) from None
         self._special_tokens = dict(special_tokens)
         self.form: MessageForm = message_form(self._probe, any(word.value == "developer" for word in words))
+        self.system_places: SystemPlaces = system_places(self._probe)
 
     def render(
         self,

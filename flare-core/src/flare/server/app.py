@@ -20,23 +20,31 @@ from flare.server.chat import ChatFormat
 from flare.server.completions import CompletionFormat
 from flare.server.debug import add_debug_routes
 from flare.server.documents import body_of, documented
-from flare.server.errors import HTTPError, refuse
+from flare.server.error_shapes import refuse
+from flare.server.errors import HTTPError
 from flare.server.failures import note_failure
 from flare.server.formats import Format
+from flare.server.generate import generate
 from flare.server.health import add_health_routes
 from flare.server.identity import CoreIdentity, add_identity_routes
 from flare.server.jobs import Job, JobFactory
 from flare.server.keys import KeyGuard
 from flare.server.lifetime import Lifetime
+from flare.server.messages.body import CountRequest, MessagesRequest
+from flare.server.messages.format import MessagesFormat
+from flare.server.messages.schemas import CountedTokens, Message, MessagesError
 from flare.server.metrics import Metrics, add_metrics_route
 from flare.server.models import add_model_routes
 from flare.server.observer import Observer
 from flare.server.requests import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
-from flare.server.responses import generate
+from flare.server.responses.body import ResponsesRequest
+from flare.server.responses.format import ResponsesFormat
+from flare.server.responses.schemas import Response as ResponseObject
 from flare.server.schemas import ChatCompletion, Completion, Detokenized, Tokenized
 from flare.server.settings import ServerSettings
 from flare.server.tokens import TokenRoutes
 from flare.server.unserved import IgnoredFields
+from flare.server.wire import json_bytes
 from flare.server.workers import Workers
 
 
@@ -74,7 +82,7 @@ def create_app(
             raise UnavailableError("the engine is still loading")
         body = await read_body(request, settings)
         job = await workers.run(len(body), prepare, body, engine.ready.context)
-        ignored.report(request.state.record.id, job.ignored)
+        ignored.report(request.state.record.id, job.turn.ignored)
         return await generate(request, engine, job, form(job, model_name, vocabulary))
 
     async def translate(request: Request, work: Callable[[bytearray, int | None], bytes]) -> Response:
@@ -100,6 +108,36 @@ def create_app(
     )
     async def completions(request: Request) -> Response:
         return await respond(request, jobs.completion, CompletionFormat)
+
+    @app.post(
+        "/v1/responses",
+        response_model=None,
+        responses=documented(ResponseObject, stream=True),
+        openapi_extra=body_of(ResponsesRequest),
+    )
+    async def responses(request: Request) -> Response:
+        return await respond(request, jobs.responses, ResponsesFormat)
+
+    @app.post(
+        "/v1/messages",
+        response_model=None,
+        responses=documented(Message, stream=True, error=MessagesError),
+        openapi_extra=body_of(MessagesRequest),
+    )
+    async def messages(request: Request) -> Response:
+        return await respond(request, jobs.messages, MessagesFormat)
+
+    @app.post(
+        "/v1/messages/count_tokens",
+        response_model=None,
+        responses=documented(CountedTokens, error=MessagesError),
+        openapi_extra=body_of(CountRequest),
+    )
+    async def count_tokens(request: Request) -> Response:
+        def counted(body: bytearray, context: int | None) -> bytes:
+            return json_bytes({"input_tokens": jobs.count(body)})
+
+        return await translate(request, counted)
 
     @app.post(
         "/tokenize",

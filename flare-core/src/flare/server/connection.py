@@ -11,7 +11,8 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from flare.server.errors import HTTPError, error_body, error_headers, status_of
+from flare.server.error_shapes import error_body
+from flare.server.errors import HTTPError, error_headers, status_of
 from flare.server.exchange import new_request_id
 from flare.server.observer import Observer
 from flare.server.record import RequestRecord

@@ -12,7 +12,10 @@ Responses = dict[int | str, dict[str, Any]]
 
 
 def documented(
-    model: type[BaseModel], others: dict[int, type[BaseModel]] | None = None, stream: bool = False
+    model: type[BaseModel],
+    others: dict[int, type[BaseModel]] | None = None,
+    stream: bool = False,
+    error: type[BaseModel] = Error,
 ) -> Responses:
     """Responses of a route: `model` with 200, `others` by status, errors in one shape with the rest."""
     success: dict[str, Any] = {"model": model, "description": "Success"}
@@ -21,13 +24,13 @@ def documented(
     responses: Responses = {200: success}
     for status, other in (others or {}).items():
         responses[status] = {"model": other, "description": "Not now"}
-    return responses | _ERRORS
+    return responses | _errors(error)
 
 
 def documented_text(media_type: str, description: str) -> Responses:
     """Responses of a route whose success is text."""
     success = {"description": description, "content": {media_type: {"schema": {"type": "string"}}}}
-    return {200: success} | _ERRORS
+    return {200: success} | _errors(Error)
 
 
 # Events of a stream (`itemSchema`: OpenAPI 3.2): chunks as JSON text, then `[DONE]`, or an error.
@@ -37,10 +40,12 @@ _EVENT = {
     "required": ["data"],
 }
 
-_ERRORS: Responses = {
-    "4XX": {"model": Error, "description": "The request is at fault"},
-    "5XX": {"model": Error, "description": "The server is at fault, or cannot take the request now"},
-}
+
+def _errors(shape: type[BaseModel]) -> Responses:
+    return {
+        "4XX": {"model": shape, "description": "The request is at fault"},
+        "5XX": {"model": shape, "description": "The server is at fault, or cannot take the request now"},
+    }
 
 
 def body_of(model: type[BaseModel]) -> dict[str, Any]:

@@ -8,9 +8,9 @@ import secrets
 
 from starlette.types import Message, Receive, Scope, Send
 
-from flare.server.errors import error_body, error_event, error_headers, status_of
+from flare.server.error_shapes import error_event, refusal_body
+from flare.server.errors import error_headers, status_of
 from flare.server.record import RequestRecord
-from flare.server.wire import json_bytes
 
 _SANE_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
@@ -94,10 +94,14 @@ class Outbox:
         if self.complete:
             return
         if self.started:
-            body = error_event(error) if self._streams_events else b""
+            body = self._last_event(error) if self._streams_events else b""
         else:
-            body = json_bytes(error_body(error))
+            body = refusal_body(self._record, error)
             headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
             headers += [(name.encode(), value.encode()) for name, value in error_headers(error).items()]
             await self.send({"type": "http.response.start", "status": status_of(error), "headers": headers})
         await self.send({"type": "http.response.body", "body": body, "more_body": False})
+
+    def _last_event(self, error: Exception) -> bytes:
+        written = self._record.last_event
+        return error_event(error) if written is None else written(error)

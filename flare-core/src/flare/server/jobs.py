@@ -14,6 +14,7 @@ from flare.frontend import (
     PartedOutput,
     Prompt,
     Prompts,
+    SamplingParameters,
     SamplingPolicy,
     SamplingRequest,
     TextOutput,
@@ -24,11 +25,18 @@ from flare.frontend import (
 from flare.frontend.images import ImageLimits, PlacedImage
 from flare.frontend.output_machine import opens_reasoning
 from flare.server.body import parse_body
+from flare.server.chat_turn import chat_turn
 from flare.server.choices import Choice, ChoiceMeter
 from flare.server.errors import HTTPError
 from flare.server.limits import output_limit
+from flare.server.messages.body import CountRequest, MessagesRequest
+from flare.server.messages.turn import counted_turn, messages_turn
 from flare.server.requests import MOST_CHOICES, ChatRequest, CompletionRequest, GenerationRequest
+from flare.server.responses.body import ResponsesRequest
+from flare.server.responses.turn import responses_turn
 from flare.server.settings import ServerSettings
+from flare.server.tools import with_instruction
+from flare.server.turn import Turn
 from flare.server.unserved import refuse_unserved
 
 _SAMPLING_FIELDS = tuple(SamplingRequest.__dataclass_fields__)
@@ -37,17 +45,18 @@ _SAMPLING_FIELDS = tuple(SamplingRequest.__dataclass_fields__)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """One request, ready for admission. `choices` are ordered by index: all choices of the first prompt
-    first. `logprobs`: whether they are part of the response, with `alternatives` per token. `ignored` names
-    body fields without a meaning here."""
+    first. `logprobs`: whether they are part of the response, with `alternatives` per token. `sampling` is
+    what the choices are drawn with."""
 
     id: str
+    turn: Turn
+    sampling: SamplingParameters
     choices: list[Choice]
     stream: bool
     include_usage: bool
     continuous_usage: bool
     logprobs: bool
     alternatives: int
-    ignored: list[str]
 
 
 class JobFactory:
@@ -66,16 +75,21 @@ class JobFactory:
     def chat(self, body: bytes | bytearray, context: int) -> Job:
         """A chat request, for requests of at most `context` tokens. Raises RequestError, HTTPError."""
         request = parse_body(ChatRequest, body)
-        ignored = self._check(request)
-        if request.top_logprobs and not request.logprobs:
-            raise RequestError("top_logprobs needs logprobs: true", field="top_logprobs")
-        if request.max_completion_tokens is not None:
-            request.max_tokens = request.max_completion_tokens
-        logprobs = (request.top_logprobs or 0) if request.logprobs else None
-        prompt = self.prompts.from_messages(request.messages, context, request.chat_template_kwargs)
-        return self._job(
-            "chatcmpl-", request, [prompt], context, logprobs, ignored, form=self._frontend.output
-        )
+        return self._turn(chat_turn(request, self._check(request)), context)
+
+    def messages(self, body: bytes | bytearray, context: int) -> Job:
+        """A request of the Messages protocol. Raises as `chat` does."""
+        return self._turn(messages_turn(parse_body(MessagesRequest, body)), context)
+
+    def responses(self, body: bytes | bytearray, context: int) -> Job:
+        """A request of the Responses protocol. Raises as `chat` does."""
+        return self._turn(responses_turn(parse_body(ResponsesRequest, body)), context)
+
+    def count(self, body: bytes | bytearray) -> int:
+        """Prompt tokens that a request of the Messages protocol would have. Raises as `chat` does."""
+        request = parse_body(CountRequest, body)
+        self.check_model(request.model)
+        return len(self._prompt(counted_turn(request), None).tokens)
 
     def completion(self, body: bytes | bytearray, context: int) -> Job:
         """A completion request. Raises RequestError, HTTPError."""
@@ -85,7 +99,10 @@ class JobFactory:
             raise UnsupportedError("echo with logprobs is not supported by this server", field="echo")
         prompts = self._completion_prompts(request.prompt, context)
         echo = bool(request.echo)
-        return self._job("cmpl-", request, prompts, context, request.logprobs, ignored, echo=echo)
+        turn = Turn(
+            id_prefix="cmpl-", request=request, messages=(), logprobs=request.logprobs, ignored=ignored
+        )
+        return self._job(turn, prompts, context, echo=echo)
 
     def check_model(self, name: str | None) -> None:
         """Raises HTTPError 404 unless `name` is the served model; absent means the served one."""
@@ -102,6 +119,18 @@ class JobFactory:
         if request.stream_options is not None and not request.stream:
             raise RequestError("stream_options needs stream: true", field="stream_options")
         return refuse_unserved(request.model_extra or {}, request.n or 1)
+
+    def _turn(self, turn: Turn, context: int) -> Job:
+        self.check_model(turn.request.model)
+        prompt = self._prompt(turn, context)
+        return self._job(turn, [prompt], context, form=self._frontend.output)
+
+    def _prompt(self, turn: Turn, context: int | None) -> Prompt:
+        tools = turn.tools
+        if tools.definitions and self._frontend.output.calls is None:
+            raise UnsupportedError("this model's format of tool calls is not known", field="tools")
+        messages = with_instruction(turn.messages, tools.instruction)
+        return self.prompts.from_messages(messages, context, turn.variables, tools.definitions)
 
     def _completion_prompts(self, prompt: Any, context: int) -> list[Prompt]:
         if isinstance(prompt, str):
@@ -127,31 +156,30 @@ class JobFactory:
 
     def _job(
         self,
-        prefix: str,
-        request: GenerationRequest,
+        turn: Turn,
         prompts: list[Prompt],
         context: int,
-        logprobs: int | None,
-        ignored: list[str],
         *,
         echo: bool = False,
         form: OutputFormat | None = None,
     ) -> Job:
         """`form`: how parts of the output are told apart; None when all of it is text."""
+        request, tools, logprobs = turn.request, turn.tools, turn.logprobs
         n = request.n or 1
         if len(prompts) * n > MOST_CHOICES:
             raise RequestError(
                 f"{len(prompts)} prompts with n={n} are more than {MOST_CHOICES} choices", field="n"
             )
-        job_id = prefix + secrets.token_hex(16)
+        job_id = turn.id_prefix + secrets.token_hex(16)
         asked = {name: getattr(request, name) for name in _SAMPLING_FIELDS}
-        parameters = asdict(self._policy.resolve(SamplingRequest(**asked)))
+        sampling = self._policy.resolve(SamplingRequest(**asked))
+        parameters = asdict(sampling)
         bias = resolve_logit_bias(request.logit_bias or {}, self._frontend.vocab_size)
         stop_token_ids = self._stop_token_ids(request)
         choices: list[Choice] = []
         for prompt in prompts:
             shown = self._echo(prompt) if echo else ""
-            max_tokens = output_limit(request, len(prompt.tokens), context)
+            max_tokens = output_limit(request, len(prompt.tokens), context, turn.limit_fits)
             for number in range(n):
                 index = len(choices)
                 submit = Submit(
@@ -169,18 +197,19 @@ class JobFactory:
                 )
                 text = TextOutput(self.tokenizer, request.stop or (), stop_token_ids, request.min_tokens or 0)
                 opened = form is not None and opens_reasoning(prompt.text or "", form)
-                output = PartedOutput(text, form, opened)
-                choices.append(Choice(index, submit, output, shown, number == 0, self._meter))
+                output = PartedOutput(text, form, opened, tools.schemas)
+                choices.append(Choice(index, submit, output, shown, number == 0, self._meter, tools))
         options = request.stream_options
         return Job(
             id=job_id,
+            turn=turn,
+            sampling=sampling,
             choices=choices,
             stream=bool(request.stream),
             include_usage=bool(options and options.include_usage),
             continuous_usage=bool(options and options.continuous_usage_stats),
             logprobs=logprobs is not None,
             alternatives=logprobs or 0,
-            ignored=ignored,
         )
 
     def _echo(self, prompt: Prompt) -> str:

@@ -10,7 +10,8 @@ from pathlib import Path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from flare.errors import FlareError
-from flare.server.errors import HTTPError, refuse
+from flare.server.error_shapes import refuse
+from flare.server.errors import HTTPError
 
 _GUARDED = "/v1"
 

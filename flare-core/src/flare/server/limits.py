@@ -7,12 +7,15 @@ from flare.frontend import ContextLengthError
 from flare.server.requests import CompletionRequest, GenerationRequest
 
 
-def output_limit(request: GenerationRequest, prompt: int, context: int) -> int:
-    """`max_tokens`, or what a prompt of `prompt` tokens leaves of a context of `context` tokens.
+def output_limit(request: GenerationRequest, prompt: int, context: int, fits: bool = False) -> int:
+    """`max_tokens`, or what a prompt of `prompt` tokens leaves of a context of `context` tokens; with `fits`
+    the smaller of them.
 
     Raises ContextLengthError with the numbers, RequestError when `min_tokens` is above the limit.
     """
     asked, room = request.max_tokens, context - prompt
+    if fits and asked is not None and asked > room > 0:
+        asked = room
     where = "prompt" if isinstance(request, CompletionRequest) else "messages"
     if asked is None and room <= 0:
         raise ContextLengthError(

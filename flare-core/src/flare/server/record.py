@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
-from flare.errors import FlareError
+from flare.errors import ExecutionError, FlareError
 from flare.server.choices import Choice
 
 _LONGEST_TEXT = 200  # characters of a path or method that are logged
@@ -18,6 +18,7 @@ class RequestRecord:
     """Filled while the request runs. What is logged of it holds nothing of prompts and outputs.
 
     `route` is the path's pattern, `unknown` without one. `status` stays 0 when no response was started.
+    `last_event` writes the event of a stream that ends with an error, where it has a shape of its own.
     """
 
     id: str
@@ -29,6 +30,7 @@ class RequestRecord:
     disconnected: bool = False
     error: FlareError | None = None
     choices: Sequence[Choice] = ()
+    last_event: Callable[[Exception], bytes] | None = None
 
     @property
     def error_code(self) -> str | None:
@@ -43,7 +45,7 @@ class RequestRecord:
     def finish_reasons(self) -> list[str]:
         """One per choice that the engine admitted: `stop`, `length`, `abort` (client gone, shutdown) or
         `error`, vLLM's words."""
-        failed = self.error is not None and self.error.code == "execution_failed"
+        failed = isinstance(self.error, ExecutionError)
         unfinished = "error" if failed else "abort"
         return [c.finish_reason or unfinished for c in self.choices if c.finish_reason or c.admitted_at]
 

@@ -125,11 +125,31 @@ _BIAS_SCHEMA = {
         _NULL,
     ]
 }
+_TOOL_CHOICE_SCHEMA = {
+    "anyOf": [
+        {"enum": ["none", "auto", "required"]},
+        {
+            "type": "object",
+            "properties": {
+                "type": {"const": "function"},
+                "function": {
+                    "type": "object",
+                    "properties": {"name": {"type": "string"}},
+                    "required": ["name"],
+                },
+            },
+            "required": ["type", "function"],
+        },
+        _NULL,
+    ]
+}
 
 # Checked by `flare.frontend.normalize_messages`, which names the part at fault.
 Messages = Annotated[list[Any], WithJsonSchema(_MESSAGES_SCHEMA)]
 # Checked by `flare.frontend.tools.normalize_tools`, likewise.
 Tools = Annotated[list[Any] | None, WithJsonSchema(_TOOLS_SCHEMA)]
+# Checked by `flare.server.tools.read_tools`.
+ToolChoice = Annotated[Any, WithJsonSchema(_TOOL_CHOICE_SCHEMA)]
 
 
 class StreamOptions(BaseModel):
@@ -192,6 +212,10 @@ class ChatRequest(GenerationRequest):
     """`POST /v1/chat/completions`. Messages: see `flare.frontend.normalize_messages`."""
 
     messages: Messages
+    tools: Tools = None
+    tool_choice: ToolChoice = None
+    parallel_tool_calls: bool | None = None
+    reasoning_effort: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     max_completion_tokens: Count | None = None
     logprobs: bool | None = None

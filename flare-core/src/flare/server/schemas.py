@@ -7,11 +7,11 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 
-class _Shape(BaseModel):
+class Shape(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class ErrorDetail(_Shape):
+class ErrorDetail(Shape):
     """What went wrong. `param` names the field at fault."""
 
     message: str
@@ -20,13 +20,13 @@ class ErrorDetail(_Shape):
     code: str
 
 
-class Error(_Shape):
+class Error(Shape):
     """OpenAI's shape of an error."""
 
     error: ErrorDetail
 
 
-class CachedPrefix(_Shape):
+class CachedPrefix(Shape):
     """One checkpoint."""
 
     number: int
@@ -37,7 +37,7 @@ class CachedPrefix(_Shape):
     accessed: int
 
 
-class CachedPrefixes(_Shape):
+class CachedPrefixes(Shape):
     """Checkpoints, the most recently used first; `total` counts those left out too."""
 
     type: Literal["cache_report"]
@@ -45,7 +45,7 @@ class CachedPrefixes(_Shape):
     checkpoints: list[CachedPrefix]
 
 
-class StepTiming(_Shape):
+class StepTiming(Shape):
     """One step of the engine, in microseconds."""
 
     number: int
@@ -62,7 +62,7 @@ class StepTiming(_Shape):
     gap_us: float | None
 
 
-class StepTimings(_Shape):
+class StepTimings(Shape):
     """The steps that the engine remembers, the oldest first; `newest` is the number of the last one."""
 
     type: Literal["timeline_report"]
@@ -70,22 +70,29 @@ class StepTimings(_Shape):
     steps: list[StepTiming]
 
 
-class CachedTokens(_Shape):
+class CachedTokens(Shape):
     """Details of `prompt_tokens`."""
 
     cached_tokens: int
 
 
-class Usage(_Shape):
+class ReasoningTokens(Shape):
+    """Details of `completion_tokens`."""
+
+    reasoning_tokens: int
+
+
+class Usage(Shape):
     """Token counts."""
 
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: CachedTokens
+    completion_tokens_details: ReasoningTokens
 
 
-class ChatToken(_Shape):
+class ChatToken(Shape):
     """A token with its log-probability and its bytes."""
 
     token: str
@@ -99,32 +106,49 @@ class ScoredChatToken(ChatToken):
     top_logprobs: list[ChatToken]
 
 
-class ChatLogprobs(_Shape):
+class ChatLogprobs(Shape):
     """Log-probabilities of a chat choice."""
 
     content: list[ScoredChatToken]
     refusal: None
 
 
-class AssistantMessage(_Shape):
+class CalledFunction(Shape):
+    """Name, and arguments as JSON text."""
+
+    name: str
+    arguments: str
+
+
+class ToolCall(Shape):
+    """A call of a tool."""
+
+    id: str
+    type: Literal["function"]
+    function: CalledFunction
+
+
+class AssistantMessage(Shape):
     """The answer."""
 
     role: Literal["assistant"]
-    content: str
+    content: str | None
     refusal: None
     reasoning_content: str | None = None
+    tool_calls: list[ToolCall] | None = None
 
 
-class ChatChoice(_Shape):
+class ChatChoice(Shape):
     """One answer."""
 
     index: int
     message: AssistantMessage
     logprobs: ChatLogprobs | None
-    finish_reason: Literal["stop", "length"]
+    finish_reason: Literal["stop", "length", "tool_calls"]
+    broken_tool_calls: list[str] | None = None
 
 
-class ChatCompletion(_Shape):
+class ChatCompletion(Shape):
     """A whole chat response."""
 
     id: str
@@ -135,7 +159,7 @@ class ChatCompletion(_Shape):
     usage: Usage
 
 
-class CompletionLogprobs(_Shape):
+class CompletionLogprobs(Shape):
     """Log-probabilities of a text choice, in four parallel lists."""
 
     tokens: list[str]
@@ -144,7 +168,7 @@ class CompletionLogprobs(_Shape):
     text_offset: list[int]
 
 
-class CompletionChoice(_Shape):
+class CompletionChoice(Shape):
     """One continuation."""
 
     index: int
@@ -153,7 +177,7 @@ class CompletionChoice(_Shape):
     finish_reason: Literal["stop", "length"]
 
 
-class Completion(_Shape):
+class Completion(Shape):
     """A whole text completion."""
 
     id: str
@@ -164,7 +188,7 @@ class Completion(_Shape):
     usage: Usage
 
 
-class Model(_Shape):
+class Model(Shape):
     """The served model; `max_model_len` is its context in tokens, null while it loads."""
 
     id: str
@@ -174,7 +198,7 @@ class Model(_Shape):
     max_model_len: int | None
 
 
-class ModelList(_Shape):
+class ModelList(Shape):
     """All served models."""
 
     object: Literal["list"]
@@ -188,7 +212,7 @@ class Health(BaseModel):
     reason: str | None = None
 
 
-class Tokenized(_Shape):
+class Tokenized(Shape):
     """Token ids; `token_strs` are their vocabulary entries, when asked for."""
 
     count: int
@@ -197,27 +221,27 @@ class Tokenized(_Shape):
     token_strs: list[str] | None
 
 
-class Detokenized(_Shape):
+class Detokenized(Shape):
     """The text of token ids."""
 
     prompt: str
 
 
-class CoreVersion(_Shape):
+class CoreVersion(Shape):
     """Identity of the served core file."""
 
     digest: str
     format: int
 
 
-class Version(_Shape):
+class Version(Shape):
     """Version of the server, and the core it serves."""
 
     version: str
     core: CoreVersion | None
 
 
-class Root(_Shape):
+class Root(Shape):
     """Who answers here."""
 
     server: Literal["flare"]

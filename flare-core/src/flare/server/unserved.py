@@ -15,16 +15,13 @@ _OFF: tuple[Any, ...] = (None, False, "", [], {})
 # Values that ask for nothing, besides the ones of `_OFF`.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     # Tools and output formats.
-    "tools": (),
     "functions": (),
-    "tool_choice": ("none", "auto"),
     "function_call": ("none", "auto"),
     "response_format": ({"type": "text"},),
     "modalities": (["text"],),
     "audio": (),
     "prediction": (),
     "web_search_options": (),
-    "reasoning_effort": ("none",),
     "structured_outputs": (),
     "guided_json": (),
     "guided_regex": (),
@@ -54,7 +51,6 @@ _ON_BY_DEFAULT = ("add_generation_prompt", "skip_special_tokens")
 def refuse_unserved(extra: Mapping[str, Any], n: int) -> list[str]:
     """Raises UnsupportedError naming the first field of `extra` that asks for a feature which is not served.
     Returns the names of the fields that are ignored."""
-    without_tools = extra.get("tool_choice") == "none"
     ignored: list[str] = []
     for name, value in extra.items():
         if name in _ON_BY_DEFAULT:
@@ -64,7 +60,7 @@ def refuse_unserved(extra: Mapping[str, Any], n: int) -> list[str]:
         else:
             ignored.append(name)
             continue
-        if (name == "tools" and without_tools) or (name == "best_of" and value == n):
+        if name == "best_of" and value == n:
             continue
         if not _among(value, neutral):
             raise UnsupportedError(f"{name} is not supported by this server", field=name)

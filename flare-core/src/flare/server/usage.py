@@ -19,4 +19,5 @@ def usage_of(choices: Sequence[Choice]) -> dict[str, Any]:
         "completion_tokens": output,
         "total_tokens": prompt + output,
         "prompt_tokens_details": {"cached_tokens": cached},
+        "completion_tokens_details": {"reasoning_tokens": sum(c.reasoning_tokens for c in choices)},
     }

@@ -23,7 +23,7 @@ def gate(gate_up, out, width, row_stride, limit, LIMITED: tl.constexpr, BLOCK: t
     ups = tl.load(source + width, mask=live, other=0.0).to(tl.float32)
     if LIMITED:
         # Bounds in the operands' type, as torch clamps; what is no number stays none.
-        top = tl.cast(limit, out.dtype.element_ty).to(tl.float32)
+        top = limit.to(out.dtype.element_ty).to(tl.float32)
         gates = tl.minimum(gates, top, propagate_nan=tl.PropagateNan.ALL)
         ups = tl.clamp(ups, -top, top, propagate_nan=tl.PropagateNan.ALL)
     opened = (gates / (1.0 + tl.exp(-gates))).to(out.dtype.element_ty).to(tl.float32)

@@ -2,7 +2,7 @@
 
 It is fed tokens' text and marks as they come and returns events; streams, whole results and the validation of
 calls read the same events, so that they cannot disagree. `marks` finds marks in text, `machine` knows what
-they mean, `arguments` and `json_call` read the inside of calls.
+they mean, `tagged_call` and `json_call` read the inside of calls.
 """
 
 from flare.frontend.output_machine.events import (
@@ -14,6 +14,7 @@ from flare.frontend.output_machine.events import (
     OutputEvent,
     Reasoning,
 )
+from flare.frontend.output_machine.joined import joined
 from flare.frontend.output_machine.machine import OutputMachine, opens_reasoning
 
 __all__ = [
@@ -25,5 +26,6 @@ __all__ = [
     "OutputEvent",
     "OutputMachine",
     "Reasoning",
+    "joined",
     "opens_reasoning",
 ]

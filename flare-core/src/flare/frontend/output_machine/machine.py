@@ -41,6 +41,11 @@ class OutputMachine:
         self._raw = ""  # of the call
         self.calls = 0
 
+    @property
+    def reasoning(self) -> bool:
+        """Whether reasoning is what is read now."""
+        return self._state == "reasoning"
+
     def feed(self, piece: Piece) -> list[OutputEvent]:
         """Events of the next piece: the text of a token, or the mark that it is."""
         if isinstance(piece, str):
@@ -57,8 +62,8 @@ class OutputMachine:
         events = self._read(last=True)
         if self._state == "call":
             return [*events, self._break()]
-        if self._state == "answer" and not self._blank:
-            events += self._shown(self._take_held())
+        if self._state == "answer" and not self._blank and (held := self._take_held()):
+            events.append(Answer(held))
         return events
 
     @property

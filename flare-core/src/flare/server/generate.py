@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from flare.engine.interface import EngineClient
-from flare.server.choices import Choice, Delta
-from flare.server.errors import error_event
 from flare.server.failures import note_failure
-from flare.server.formats import Format
+from flare.server.formats import Format, Result
 from flare.server.group import Group
 from flare.server.jobs import Job
+from flare.server.outcome import Outcome
 from flare.server.record import RequestRecord
 
 _WRITTEN_AT_ONCE = 16 << 10  # bytes of a stream
@@ -32,9 +32,10 @@ async def generate(request: Request, engine: EngineClient, job: Job, form: Forma
     group = await request.state.resources.enter_async_context(Group(engine, job.choices))
     await group.start()
     if job.stream:
+        record.last_event = partial(form.failure, request_id=record.id)
         return EventStream(_events(group, form), record)
     results = await _collect(group, job)
-    scored = sum(len(delta.scored) * (1 + job.alternatives) for _, delta in results)
+    scored = sum(len(tokens) * (1 + job.alternatives) for _, _, tokens in results)
     if scored > _ENCODED_AT_ONCE:
         body = await asyncio.to_thread(form.body, results)
     else:
@@ -43,23 +44,19 @@ async def generate(request: Request, engine: EngineClient, job: Job, form: Forma
 
 
 async def _events(group: Group, form: Format) -> AsyncIterator[bytes]:
+    if beginning := form.begin():
+        yield beginning
     async for choice, delta in group.deltas():
         yield form.chunks(choice, delta)
     yield form.end()
 
 
-async def _collect(group: Group, job: Job) -> list[tuple[Choice, Delta]]:
-    results = [(choice, Delta("", [])) for choice in job.choices]
-    pieces: list[list[str]] = [[] for _ in job.choices]
-    reasoning: list[list[str]] = [[] for _ in job.choices]
+async def _collect(group: Group, job: Job) -> list[Result]:
+    results: list[Result] = [(choice, Outcome(), []) for choice in job.choices]
     async for choice, delta in group.deltas():
-        result = results[choice.index][1]
-        pieces[choice.index].append(delta.text)
-        reasoning[choice.index].append(delta.reasoning)
-        result.scored.extend(delta.scored)
-        result.finish_reason = delta.finish_reason
-    for (_, result), texts, thoughts in zip(results, pieces, reasoning, strict=True):
-        result.text, result.reasoning = "".join(texts), "".join(thoughts)
+        _, outcome, scored = results[choice.index]
+        outcome.take(delta.events)
+        scored.extend(delta.scored)
     return results
 
 
@@ -89,5 +86,6 @@ class EventStream(Response):
                     await asyncio.sleep(0)
         except Exception as error:
             note_failure(self._record, error)
-            last = error_event(error)
+            assert self._record.last_event is not None
+            last = self._record.last_event(error)
         await send({"type": "http.response.body", "body": last, "more_body": False})

@@ -1,0 +1,34 @@
+"""Errors in the envelope of the Messages protocol (https://docs.claude.com/en/api/errors)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flare.server.errors import public_error, status_of
+from flare.server.wire import json_bytes
+
+_KINDS = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+
+
+def messages_error(error: Exception, request_id: str) -> dict[str, Any]:
+    """`{"type": "error", "error": {"type", "message", "param", "code"}, "request_id"}`; the protocol has
+    neither `param` nor `code`, which the other endpoints have and clients may read here too."""
+    shown = public_error(error)
+    status = status_of(shown)
+    kind = _KINDS.get(status, "invalid_request_error" if status < 500 else "api_error")
+    detail = {"type": kind, "message": str(shown), "param": shown.field, "code": shown.code}
+    return {"type": "error", "error": detail, "request_id": request_id}
+
+
+def messages_error_event(error: Exception, request_id: str) -> bytes:
+    """The last event of a stream that failed."""
+    return b"event: error\ndata: " + json_bytes(messages_error(error, request_id)) + b"\n\n"
