@@ -1,9 +1,6 @@
 """The state of a sequence, page by page and in its row.
 
-Rows also have what programs of other kinds keep, so that the geometry is one for all: `tokens` of programs
-that compute rows of n-gram tables themselves, `selector_tag` (which token a raw selector key is of, where
-lengths do not say it because drafts are rejected) and `position` (the next on every axis, where the host does
-not give it). Programs of the text model leave these as they begin: zero.
+`tokens` are for programs that compute rows of n-gram tables themselves; others leave them zero.
 """
 
 from __future__ import annotations
@@ -53,8 +50,6 @@ class QwenSchemes:
                 open_dtype=dtype,
             ),
             CounterScheme(name="group_position", count=AXES),
-            CounterScheme(name="selector_tag", layers=indexed, count=group + RING_OVERLAP, dtype=DType.I32),
-            CounterScheme(name="position", count=AXES),
         )
         recurrence = (
             RecurrentScheme(name="memory", layers=linear, dtype=DType.F32, shape=matrix),
@@ -68,6 +63,19 @@ class QwenSchemes:
         )
         hidden = SavedHiddenScheme(name="hidden", dtype=dtype, shape=(text.hidden_size,))
         return (*attention, *recurrence, *_ngram_schemes(config, dtype), hidden)
+
+
+def verification_schemes(config: ModelConfig) -> tuple[CacheScheme, ...]:
+    """What programs that verify drafts would keep besides `QwenSchemes.schemes`; no program does yet, so no
+    core has it: `selector_tag`, the token that a raw selector key is of, where lengths do not say it because
+    drafts were rejected, and `position`, the next on every axis, where the host does not give it."""
+    text = config.text
+    indexed = text.num_hidden_layers - config.linear_layers
+    ring = text.indexer_compress_ratio + RING_OVERLAP
+    return (
+        CounterScheme(name="selector_tag", layers=indexed, count=ring, dtype=DType.I32),
+        CounterScheme(name="position", count=AXES),
+    )
 
 
 def _ngram_schemes(config: ModelConfig, dtype: DType) -> tuple[CacheScheme, ...]:
