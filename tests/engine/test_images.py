@@ -5,7 +5,7 @@ import pytest
 from engine_harness import Harness, request
 
 from flare.cache import Conditioning
-from flare.contract import ValueSource
+from flare.contract import ProgramKind, ValueSource
 from flare.engine import image_values, packing
 from flare.engine.messages import Finished, Rejected
 from flare.scheduler import Request, Settings
@@ -105,6 +105,26 @@ def test_prompts_with_images_interleave():
         service.submit(request(f"r{number}", tokens, 9, seed=number, images=images))
     service.run()
     service.check()
+
+
+def test_no_image_shares_a_pause_of_a_running_stream_with_a_chunk_or_another_image():
+    service = Service()
+    kinds = {program.name: program.kind for program in service.device.contract.programs}
+    service.submit(request("stream", (5,) * 3, 40))
+    while not service.output("stream"):
+        service.engine.step()
+    service.programs.clear()
+    tokens, images = prompt(CAT, TEXT * 3, DOG, [8])
+    service.submit(request("pictures", tokens, 4, images=images))
+    service.run()
+    service.check()
+    ran = "".join(
+        {ProgramKind.DECODE: "|", ProgramKind.VISION: "v", ProgramKind.PREFILL: "p"}.get(kinds[name], "")
+        for name in service.programs
+    )
+    pauses = ran.strip("|").split("|")
+    assert all(len(pause) <= 1 for pause in pauses), ran
+    assert (ran.count("v"), ran.count("p") > 0) == (2, True)
 
 
 def test_requests_with_images_reserve_everything_and_are_not_preempted():
