@@ -83,13 +83,14 @@ def replacement(source: Glm5NextTextAttention, dtype: torch.dtype = torch.float3
         bias=config.attention_bias,
         dtype=dtype,
     )
-    index = source.indexer
+    index, up = source.indexer, source.kv_b_proj.weight.unflatten(0, (config.num_attention_heads, -1))
     weights = {
         "qkv_a_proj.weight": torch.cat((source.q_a_proj.weight, source.kv_a_proj_with_mqa.weight)),
         "q_a_norm_weight": source.q_a_layernorm.weight,
         "kv_a_norm_weight": source.kv_a_layernorm.weight,
         "q_b_proj.weight": source.q_b_proj.weight,
-        "kv_b_weight": source.kv_b_proj.weight,
+        "key_up": up[:, : config.qk_nope_head_dim],
+        "value_up": up[:, config.qk_nope_head_dim :],
         "o_proj.weight": source.o_proj.weight,
         "indexer.q_proj.weight": index.wq_b.weight,
         "indexer.k_proj.weight": index.wk.weight,
@@ -101,7 +102,7 @@ def replacement(source: Glm5NextTextAttention, dtype: torch.dtype = torch.float3
     if config.attention_bias:
         weights["qkv_a_proj.bias"] = torch.cat((source.q_a_proj.bias, source.kv_a_proj_with_mqa.bias))
         weights["o_proj.bias"] = source.o_proj.bias
-    return filled(module, {name: weight.to(dtype) for name, weight in weights.items()})
+    return filled(module, {name: weight.to(dtype).contiguous() for name, weight in weights.items()})
 
 
 def schemes(source: Glm5NextTextAttention, dtype: DType = DType.F32) -> tuple[CacheScheme, ...]:

@@ -102,7 +102,8 @@ def hybrid_operands() -> dict[str, tuple[Any, ...]]:
         "paged_write": (lanes.packed(16), latents, torch.arange(rows) - 5),
         "latent_attention": (
             lanes.packed(4, 8),
-            torch.randn(4 * (8 + 6), 16),
+            torch.randn(4, 8, 16),
+            torch.randn(4, 6, 16),
             latents,
             torch.zeros(rows, 1, dtype=torch.int32),
             *paged,

@@ -17,7 +17,7 @@ GROUP = 4
 def operands(lanes, count=5, page_tokens=8, heads=6, widths=(16, 16), rank=24, dtype=torch.float32):
     """`count` groups that each row sees, at random; all that it sees where they are no more."""
     q = lanes.packed(heads, widths[0], dtype=dtype)
-    up = (lanes.normal(heads * sum(widths), rank) * rank**-0.5).to(dtype)
+    ups = [(lanes.normal(heads, width, rank) * rank**-0.5).to(dtype) for width in widths]
     pages, table = lanes.paged(page_tokens, rank, dtype=dtype)
     selected = torch.full((lanes.rows, count), -1, dtype=torch.int32)
     row = 0
@@ -27,7 +27,7 @@ def operands(lanes, count=5, page_tokens=8, heads=6, widths=(16, 16), rank=24, d
             selected[row, : len(seen)] = seen
             row += 1
     lengths = table, lanes.query_start, lanes.context_lens
-    return q, up, pages, selected, *lengths, GROUP, widths[0] ** -0.5
+    return q, *ups, pages, selected, *lengths, GROUP, widths[0] ** -0.5
 
 
 def bound(dtype):
@@ -77,26 +77,26 @@ def test_a_lane_takes_the_form_with_fewer_multiplications():
 def test_what_is_not_selected_is_never_read():
     """Latents of other groups, of other lanes and behind the context are NaN."""
     lanes = Ragged([(1, 42), (1, 61), (1, 9)])
-    q, up, pages, selected, table, starts, contexts, group, scale = operands(lanes, 3)
-    want = flare.latent_attention(q, up, pages, selected, table, starts, contexts, group, scale)
+    q, *ups, pages, selected, table, starts, contexts, group, scale = operands(lanes, 3)
+    want = flare.latent_attention(q, *ups, pages, selected, table, starts, contexts, group, scale)
     for lane, context in enumerate(contexts[:3].tolist()):
         chosen = {*selected[lane].tolist(), context // group}
         for token in range(table.shape[1] * 8):
             if token // group not in chosen or token >= context:
                 pages[table[lane, token // 8], token % 8] = torch.nan
-    got = flare.latent_attention(q, up, pages, selected, table, starts, contexts, group, scale)
+    got = flare.latent_attention(q, *ups, pages, selected, table, starts, contexts, group, scale)
     assert torch.equal(got, want)
     assert bool(got[:3].isfinite().all())
 
 
 def test_in_bf16_a_lane_has_the_same_bits_beside_any_other():
     lanes = Ragged([(1, 42), (1, 61), (1, 9), (1, 0)])
-    q, up, pages, selected, table, starts, contexts, group, scale = operands(lanes, 3, dtype=torch.bfloat16)
-    together = flare.latent_attention(q, up, pages, selected, table, starts, contexts, group, scale)
+    q, *ups, pages, selected, table, starts, contexts, group, scale = operands(lanes, 3, dtype=torch.bfloat16)
+    together = flare.latent_attention(q, *ups, pages, selected, table, starts, contexts, group, scale)
     for lane in range(4):
         own = slice(lane, lane + 1)
         lengths = table[own], torch.tensor([0, 1]).int(), contexts[own]
-        alone = flare.latent_attention(q[own], up, pages, selected[own], *lengths, group, scale)
+        alone = flare.latent_attention(q[own], *ups, pages, selected[own], *lengths, group, scale)
         assert torch.equal(alone, together[own])
 
 
@@ -105,13 +105,13 @@ def test_real_head_sizes():
     lanes = Ragged([(1, 300), (3, 120), (20, 150)])
     args = operands(lanes, 40, 256, 64, (256, 256), 512, torch.bfloat16)
     got = flare.latent_attention(*args)
-    exact = [operand.float() for operand in args[:3]]
+    exact = [operand.float() for operand in args[:4]]
     for row, lane, context in ((0, 0, 301), (2, 1, 122), (4, 2, 151), (23, 2, 170)):
         # One row of the reference at a time: it is slow at these sizes.
         own = slice(row, row + 1)
-        lengths = args[4][lane : lane + 1], torch.tensor([0, 1]).int(), torch.tensor([context]).int()
+        lengths = args[5][lane : lane + 1], torch.tensor([0, 1]).int(), torch.tensor([context]).int()
         want = reference_latents.latent_attention(
-            exact[0][own], *exact[1:], args[3][own], *lengths, *args[7:]
+            exact[0][own], *exact[1:], args[4][own], *lengths, *args[8:]
         )
         torch.testing.assert_close(got[own].float(), want, atol=0.01, rtol=0.02)
 

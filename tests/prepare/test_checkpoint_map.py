@@ -11,7 +11,7 @@ from flare.errors import CheckpointError
 from flare.prepare.checkpoint import Assets, TensorInfo
 from flare.prepare.checkpoint_mapped import MappedCheckpoint
 from flare.prepare.tensor_map import TensorMap, TensorRule
-from flare.prepare.tensor_transforms import ConcatRows, FlattenRows, Identity, PairsToHalves
+from flare.prepare.tensor_transforms import ConcatRows, FlattenRows, HeadRows, Identity, PairsToHalves
 
 
 class Store:
@@ -60,6 +60,8 @@ def test_ignored_tensors_may_be_there_or_not() -> None:
         TensorRule(("q", "k"), Identity()),
         TensorRule(("q",), PairsToHalves(3)),
         TensorRule(("n",), PairsToHalves(3)),
+        TensorRule(("q", "k"), HeadRows(1, 4, 0, 1)),
+        TensorRule(("q",), HeadRows(2, 7, 0, 1)),
     ],
 )
 def test_sources_that_do_not_fit_name_the_target(rule: TensorRule) -> None:
@@ -81,6 +83,15 @@ def test_a_convolution_of_its_own_extent_is_a_product_of_flat_rows() -> None:
         flat = transform.apply([weight])
         assert transform.shape([tuple(weight.shape)]) == tuple(flat.shape) == (5, 12)
         torch.testing.assert_close(rows @ flat.T, want)
+
+
+def test_parts_of_heads() -> None:
+    heads = torch.arange(2 * 5 * 3).reshape(2, 5, 3)
+    for start, stop in ((0, 2), (2, 5)):
+        transform = HeadRows(2, 5, start, stop)
+        part = transform.apply([heads.flatten(0, 1)])
+        assert transform.shape([(10, 3)]) == tuple(part.shape)
+        assert torch.equal(part, heads[:, start:stop])
 
 
 def test_unknown_targets_and_sources() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from flare.prepare import ConcatRows, TensorMap, TensorRule, expert_rules, linear_rules
+from flare.prepare import ConcatRows, HeadRows, TensorMap, TensorRule, expert_rules, linear_rules
 from flare_recipe_glm.config import ModelConfig
 from flare_recipe_glm.image_tensors import encoder_rules, encoder_sources
 from flare_recipe_glm.names import LayerNames
@@ -48,7 +48,6 @@ _PLAIN = {
     "indexed_attention": {
         "self_attn.q_a_norm_weight": "self_attn.q_a_layernorm.weight",
         "self_attn.kv_a_norm_weight": "self_attn.kv_a_layernorm.weight",
-        "self_attn.kv_b_weight": "self_attn.kv_b_proj.weight",
         "self_attn.indexer.k_norm_weight": "self_attn.indexer.k_norm.weight",
         "self_attn.indexer.k_norm_bias": "self_attn.indexer.k_norm.bias",
         "self_attn.indexer.gate_bias": "self_attn.indexer.index_kpool_compress_ape",
@@ -106,7 +105,18 @@ def tensor_map(config: ModelConfig) -> TensorMap:
         else:
             gates = tuple(names.tensor(name) for name in _INDEX_GATE)
             rules[f"{target}.self_attn.indexer.gate_proj.weight"] = TensorRule(gates, ConcatRows())
+            rules |= _ups(config, f"{target}.self_attn", names.tensor("self_attn.kv_b_proj.weight"))
     return TensorMap(rules, dict.fromkeys(drafting_tensors(config), DRAFTING))
+
+
+def _ups(config: ModelConfig, target: str, source: str) -> dict[str, TensorRule]:
+    """What makes keys and values of latents: stored together, head by head."""
+    heads, key = config.text.num_attention_heads, config.text.qk_nope_head_dim
+    rows = key + config.text.v_head_dim
+    return {
+        f"{target}.key_up": TensorRule((source,), HeadRows(heads, rows, 0, key)),
+        f"{target}.value_up": TensorRule((source,), HeadRows(heads, rows, key, rows)),
+    }
 
 
 def drafting_tensors(config: ModelConfig) -> list[str]:

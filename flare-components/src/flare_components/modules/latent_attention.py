@@ -19,9 +19,9 @@ class LatentAttention(nn.Module):
     selects and those of the open group.
 
     State, layer `layer` of the scheme `latents`: paged, [rank]; and that of the indexer. Rows of `qkv_a_proj`
-    make what queries are made of, [query_rank], then the latent, [rank]; both are normalised. `kv_b_weight`
-    [heads * (key_dim + value_dim), rank]: of every head the rows of its key, then of its value; it is kept
-    plain, for it is multiplied from either side.
+    make what queries are made of, [query_rank], then the latent, [rank]; both are normalised. `key_up`
+    [heads, key_dim, rank] and `value_up` [heads, value_dim, rank] make keys and values of a latent; they are
+    kept plain, for they are multiplied from either side.
     """
 
     def __init__(
@@ -49,7 +49,8 @@ class LatentAttention(nn.Module):
         self.q_a_norm_weight = empty_parameter(query_rank, dtype=dtype)
         self.kv_a_norm_weight = empty_parameter(rank, dtype=dtype)
         self.q_b_proj = nn.Linear(query_rank, heads * key_dim, bias=False, device="meta", dtype=dtype)
-        self.kv_b_weight = empty_parameter(heads * (key_dim + value_dim), rank, dtype=dtype)
+        self.key_up = empty_parameter(heads, key_dim, rank, dtype=dtype)
+        self.value_up = empty_parameter(heads, value_dim, rank, dtype=dtype)
         self.o_proj = nn.Linear(heads * value_dim, hidden, bias=bias, device="meta", dtype=dtype)
 
     def forward(self, x: Tensor, batch: Batch, state: ModelState) -> Tensor:
@@ -62,7 +63,8 @@ class LatentAttention(nn.Module):
         selected = self.indexer(x, compressed, batch, state)
         attended = flare.latent_attention(
             self.q_b_proj(compressed).view(-1, self.heads, self.key_dim),
-            self.kv_b_weight,
+            self.key_up,
+            self.value_up,
             pages,
             selected,
             batch.page_table,

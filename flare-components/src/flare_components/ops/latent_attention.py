@@ -1,6 +1,6 @@
 """`flare::latent_attention`: attention over tokens that are cached as one latent vector for all heads.
 
-Keys and values of head h are the head's rows of `up` times the latent. Two forms compute the same up to
+Keys and values of a head are matrices of the head times the latent. Two forms compute the same up to
 rounding. *Absorbed*: queries are carried into the space of latents, all heads attend to the latents
 themselves, and values are made of what was read. *Expanded*: keys and values are made of every latent once,
 and attended to head by head. A lane takes the form with fewer multiplications, which follows from its number
@@ -37,7 +37,8 @@ _EXPANDED_BYTES = 16 << 20
 
 def latent_attention(
     q: Tensor,
-    up: Tensor,
+    key_up: Tensor,
+    value_up: Tensor,
     pages: Tensor,
     selected: Tensor,
     page_table: Tensor,
@@ -48,32 +49,31 @@ def latent_attention(
 ) -> Tensor:
     """Attention of N rows over the latents of their selected groups and of the open group.
 
-    q [N, H, K]; up [H * (K + V), R]: of every head the rows that make its key, then those that make its
-    value; pages [P, T, R], strided in P: latents, of which a page holds whole groups of `group` tokens;
+    q [N, H, K]; key_up [H, K, R] and value_up [H, V, R]: what makes keys and values of a latent, head by
+    head; pages [P, T, R], strided in P: latents, of which a page holds whole groups of `group` tokens;
     selected i32[N, B]: groups as `select_groups` returns them; page_table i32[L, MP]; query_start i32[L + 1];
     context_lens i32[L]: tokens including these rows, whose latents were written before; 0 for an inactive
     lane. Scores and softmax are FP32. Returns [N, H, V]; rows of no active lane are zero.
     """
-    heads, width = q.shape[1:]
-    weight = up.view(heads, -1, up.shape[1])
-    out = q.new_zeros(q.shape[0], heads, weight.shape[1] - width)
+    heads, width, rank = value_up.shape
+    out = q.new_zeros(q.shape[0], heads, width)
     lanes = attending(q.shape[0], query_start, context_lens)
     # Rows that see no more tokens than this attend to all of them.
     budget = (selected.shape[1] + 1) * group - 1
     reader = _Reader(pages, page_table, group, budget, scale)
     if lanes.single:
         rows = slice(None) if lanes.rows is None else lanes.rows
-        out[rows] = _absorbed(q[rows], weight, selected[rows], lanes.single, reader)
+        out[rows] = _absorbed(q[rows], key_up, value_up, selected[rows], lanes.single, reader)
     for span in lanes.longer:
         done = 0
         dense = _part(span, 0, min(max(budget - span.past, 0), span.count))
-        if dense.count and _expands(dense, *weight.shape[1:]):
-            _expanded(q, weight, reader.latents(dense), dense, scale, out)
+        if dense.count and _expands(dense, q.shape[2] + width, rank):
+            _expanded(q, key_up, value_up, reader.latents(dense), dense, scale, out)
             done = dense.count
         for start in range(done, span.count, _ROWS):
             part = _part(span, start, min(start + _ROWS, span.count))
             rows = slice(part.start, part.stop)
-            out[rows] = _absorbed(q[rows], weight, selected[rows], (part,), reader)
+            out[rows] = _absorbed(q[rows], key_up, value_up, selected[rows], (part,), reader)
     return out
 
 
@@ -91,18 +91,22 @@ def _expands(span: Span, width: int, rank: int) -> bool:
 
 
 def _absorbed(
-    q: Tensor, weight: Tensor, selected: Tensor, spans: tuple[Span, ...], reader: _Reader
+    q: Tensor,
+    key_up: Tensor,
+    value_up: Tensor,
+    selected: Tensor,
+    spans: tuple[Span, ...],
+    reader: _Reader,
 ) -> Tensor:
-    """The rows of `spans` alone: q [n, H, K], weight [H, K + V, R], selected i32[n, B] -> [n, H, V]."""
-    keys, values = weight.split([q.shape[2], weight.shape[1] - q.shape[2]], 1)
-    carried = torch.bmm(q.transpose(0, 1), keys).transpose(0, 1).contiguous()
+    """The rows of `spans` alone: q [n, H, K], selected i32[n, B] -> [n, H, V]."""
+    carried = torch.bmm(q.transpose(0, 1), key_up).transpose(0, 1).contiguous()
     read, start = torch.empty_like(carried), 0
     for span in spans:
         rows = slice(start, start + span.count)
         reader.read(carried[rows], selected[rows], span, read[rows])
         start = rows.stop
     # Values from the left: products with few rows on the left take a slow kernel.
-    return torch.bmm(values, read.permute(1, 2, 0).contiguous()).permute(2, 0, 1)
+    return torch.bmm(value_up, read.permute(1, 2, 0).contiguous()).permute(2, 0, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +132,11 @@ class _Reader:
             latents = self.latents(_part(span, 0, dense))
         for start in range(0, dense, _ROWS_TOGETHER):
             rows = slice(start, min(start + _ROWS_TOGETHER, dense))
-            seen = span.past + rows.stop
-            mask = causal_mask(span.past + start, rows.stop - start, _ROWS_TOGETHER)
-            mask = mask.repeat_interleave(q.shape[1], 0) if len(mask) > 1 else None
-            out[rows] = self._attend(q[rows], latents[:seen], mask)
+            mask = None
+            if rows.stop - start > 1:
+                mask = causal_mask(span.past + start, rows.stop - start, _ROWS_TOGETHER)
+                mask = mask.repeat_interleave(q.shape[1], 0)
+            out[rows] = self._attend(q[rows], latents[: span.past + rows.stop], mask)
         last = torch.arange(span.past + dense, span.past + span.count).unsqueeze(1)
         table, page_tokens = self.page_table[span.lane].long(), self.pages.shape[1]
         # No two rows read the same, and one at a time needs no mask and little memory.
@@ -147,20 +152,29 @@ class _Reader:
         return _flash(queries, kv, kv, attn_mask=mask, scale=self.scale)[0].view(q.shape)
 
 
-def _expanded(q: Tensor, weight: Tensor, latents: Tensor, span: Span, scale: float, out: Tensor) -> None:
-    """Write the rows of `span` in out [N, H, V]; weight [H, K + V, R], latents [tokens, R]."""
-    heads, width = weight.shape[:2]
-    tokens, key = latents.shape[0], q.shape[2]
-    # The kernel takes keys and values of one width, and is fastest when each lie together.
-    common = max(key, width - key)
-    rows = slice(span.start, span.stop)
-    block = max(1, _EXPANDED_BYTES // (2 * common * tokens * q.element_size()))
-    for start in range(0, heads, block):
-        part = slice(start, min(start + block, heads))
-        made = linear(latents, weight[part].flatten(0, 1), None).view(tokens, -1, width)
+def _expanded(
+    q: Tensor,
+    key_up: Tensor,
+    value_up: Tensor,
+    latents: Tensor,
+    span: Span,
+    scale: float,
+    out: Tensor,
+) -> None:
+    """Write the rows of `span` in out [N, H, V]; latents [tokens, R]."""
+    tokens, rows = latents.shape[0], slice(span.start, span.stop)
+    # The kernel takes keys and values of one width, and is fastest when those of a head lie together.
+    width = max(key_up.shape[1], value_up.shape[1])
+    block = max(1, _EXPANDED_BYTES // (2 * width * tokens * q.element_size()))
+    for start in range(0, q.shape[1], block):
+        part = slice(start, start + block)
+        made = (
+            linear(latents, up[part].flatten(0, 1), None).view(tokens, -1, up.shape[1])
+            for up in (key_up, value_up)
+        )
         queries, keys, values = (
-            pad(x.transpose(0, 1), (0, common - x.shape[2])).contiguous().unsqueeze(0)
-            for x in (q[rows, part], made[..., :key], made[..., key:])
+            pad(x.transpose(0, 1), (0, width - x.shape[2])).contiguous().unsqueeze(0)
+            for x in (q[rows, part], *made)
         )
         target = out[rows, part].transpose(0, 1).unsqueeze(0)
         causal_attention(queries, keys, values, span.past, scale, target, _QUERIES)
@@ -168,7 +182,8 @@ def _expanded(q: Tensor, weight: Tensor, latents: Tensor, span: Span, scale: flo
 
 def _fake(
     q: Tensor,
-    up: Tensor,
+    key_up: Tensor,
+    value_up: Tensor,
     pages: Tensor,
     selected: Tensor,
     page_table: Tensor,
@@ -178,21 +193,22 @@ def _fake(
     scale: float,
 ) -> Tensor:
     torch._check(q.dim() == 3 and pages.dim() == 3, lambda: "q is [N, H, K], pages are [P, T, R]")
-    torch._check(up.dim() == 2 and up.shape[1] == pages.shape[2], lambda: "up is [H * (K + V), R]")
-    heads, width = q.shape[1:]
-    made, rest = divmod(up.shape[0], heads)
-    torch._check(rest == 0 and made > width, lambda: "up does not hold a key and a value of every head")
-    torch._check(q.dtype == up.dtype == pages.dtype, lambda: "q, up and pages differ in type")
+    torch._check(key_up.shape == (*q.shape[1:], pages.shape[2]), lambda: "key_up is [H, K, R]")
+    torch._check(
+        value_up.dim() == 3 and value_up.shape[::2] == key_up.shape[::2], lambda: "value_up is [H, V, R]"
+    )
+    types = {operand.dtype for operand in (q, key_up, value_up, pages)}
+    torch._check(len(types) == 1, lambda: "q, the weights and pages differ in type")
     torch._check(selected.dim() == 2 and selected.shape[0] == q.shape[0], lambda: "selected is [N, B]")
     torch._check(pages.shape[1] % group == 0, lambda: "a page holds whole groups")
     torch._check(page_table.shape[0] == context_lens.shape[0], lambda: "page_table is [L, MP]")
     check_lanes(query_start, context_lens)
-    return q.new_empty(q.shape[0], heads, made - width)
+    return q.new_empty(*q.shape[:2], value_up.shape[1])
 
 
 define(
-    "latent_attention(Tensor q, Tensor up, Tensor pages, Tensor selected, Tensor page_table, "
-    "Tensor query_start, Tensor context_lens, int group, float scale) -> Tensor",
+    "latent_attention(Tensor q, Tensor key_up, Tensor value_up, Tensor pages, Tensor selected, "
+    "Tensor page_table, Tensor query_start, Tensor context_lens, int group, float scale) -> Tensor",
     cpu=latent_attention,
     fake=_fake,
 )

@@ -44,7 +44,8 @@ def pool_gated_groups(
 
 def latent_attention(
     q: Tensor,
-    up: Tensor,
+    key_up: Tensor,
+    value_up: Tensor,
     pages: Tensor,
     selected: Tensor,
     page_table: Tensor,
@@ -54,17 +55,15 @@ def latent_attention(
     scale: float,
 ) -> Tensor:
     """Query by query and head by head, keys and values of every token."""
-    rows, heads, key = q.shape
-    weight = up.view(heads, -1, up.shape[1]).double()
-    out = q.new_zeros(rows, heads, weight.shape[1] - key)
+    out = q.new_zeros(*q.shape[:2], value_up.shape[1])
     for lane, row, _ in _rows(query_start, context_lens - 1):
         last = _last(query_start, context_lens, lane, row)
         chosen, closed = set(selected[row].tolist()), (last + 1) // group
         token = torch.tensor([t for t in range(last + 1) if t // group in chosen or t // group >= closed])
         page_tokens = pages.shape[1]
         latents = pages[page_table[lane, token // page_tokens].long(), token % page_tokens].double()
-        for head in range(heads):
-            keys, values = (latents @ weight[head].t()).split([key, weight.shape[1] - key], 1)
+        for head in range(q.shape[1]):
+            keys, values = (latents @ up[head].double().t() for up in (key_up, value_up))
             scores = torch.softmax(keys @ q[row, head].double() * scale, 0)
             out[row, head] = (scores @ values).to(q.dtype)
     return out

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from flare.prepare.sources import resolve_checkpoint
     from flare.prepare.table_rules import TableRule
     from flare.prepare.tensor_map import TensorMap, TensorRule
-    from flare.prepare.tensor_transforms import ConcatRows, FlattenRows, PairsToHalves
+    from flare.prepare.tensor_transforms import ConcatRows, FlattenRows, HeadRows, PairsToHalves
     from flare.prepare.trace import TraceError, meta_tensor
     from flare.prepare.weight_formats import WeightFormats, read_weight_formats
     from flare.prepare.weights import serving_dtype
@@ -41,6 +41,7 @@ _HOME = {
     "ConcatRows": "flare.prepare.tensor_transforms",
     "FlattenRows": "flare.prepare.tensor_transforms",
     "GgufFile": "flare.prepare.checkpoint_gguf",
+    "HeadRows": "flare.prepare.tensor_transforms",
     "ImageConfig": "flare.prepare.image_config",
     "MappedCheckpoint": "flare.prepare.checkpoint_mapped",
     "NumberFormat": "flare.prepare.number_formats",
@@ -81,6 +82,7 @@ __all__ = [
     "ConcatRows",
     "FlattenRows",
     "GgufFile",
+    "HeadRows",
     "ImageConfig",
     "MappedCheckpoint",
     "NumberFormat",

@@ -87,6 +87,27 @@ class FlattenRows:
 
 
 @dataclass(frozen=True)
+class HeadRows:
+    """Rows `start` to `stop` of every head, where the single source is `heads` heads of `rows` rows:
+    [heads * rows, ...] gives [heads, stop - start, ...]."""
+
+    heads: int
+    rows: int
+    start: int
+    stop: int
+
+    def shape(self, shapes: Sequence[Shape]) -> Shape:
+        """[heads, stop - start, ...]."""
+        if len(shapes) != 1 or not shapes[0] or shapes[0][0] != self.heads * self.rows:
+            raise ValueError(f"{list(shapes)} is not {self.heads} heads of {self.rows} rows")
+        return self.heads, self.stop - self.start, *shapes[0][1:]
+
+    def apply(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+        """A view."""
+        return tensors[0].unflatten(0, (self.heads, -1))[:, self.start : self.stop]
+
+
+@dataclass(frozen=True)
 class PairsToHalves:
     """Rows of each head from rotary pairs (0, 1), (2, 3), ... to rotary halves (0, d/2), (1, d/2 + 1), ...
 
