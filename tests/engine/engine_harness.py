@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache, lru_cache
 
+import numpy as np
+from llguidance import LLMatcher, LLTokenizer
 from scripted_proposals import ScriptedProposals
 
 from flare.contract import Record, Region
 from flare.device.sim import SimDevice, SimOptions
+from flare.engine.constraints import Constraints
 from flare.engine.loop import Engine
 from flare.engine.messages import (
     Admitted,
@@ -46,6 +49,7 @@ def request(
     seed: int = 11,
     endpoints: tuple[int, ...] = (),
     images: tuple[Image, ...] = (),
+    grammar: str = "",
 ) -> Submit:
     return Submit(
         request_id=name,
@@ -56,8 +60,27 @@ def request(
         stop_token_ids=stops,
         endpoints=endpoints,
         images=images,
+        grammar=grammar,
         rope_positions=hash_images.packed(hash_images.positions(len(prompt), images)) if images else b"",
     )
+
+
+@cache
+def admitting(
+    model: HashModel, grammar: str, stops: tuple[int, ...]
+) -> Callable[[tuple[int, ...]], frozenset[int]]:
+    """What may follow an output: each time by a fresh matcher that reads all of it."""
+    vocabulary = LLTokenizer(model.tokenizer, eos_token=[0])
+
+    @cache
+    def admits(output: tuple[int, ...]) -> frozenset[int]:
+        matcher = LLMatcher(vocabulary, grammar, log_level=0)
+        assert matcher.consume_tokens(list(output)), output
+        bits = np.unpackbits(np.frombuffer(matcher.compute_bitmask(), np.uint8), bitorder="little")
+        admitted = frozenset(np.flatnonzero(bits).tolist()) - frozenset(stops)
+        return admitted | frozenset(stops) if matcher.is_accepting() else admitted
+
+    return admits
 
 
 class Harness:
@@ -74,6 +97,7 @@ class Harness:
         corrupt: dict[int, dict[Record, int]] | None = None,
         transfers: Callable[[SimDevice], TierTransfers] | None = None,
         proposal_key: int | None = None,
+        constraints: Constraints | None = None,
     ) -> None:
         self.model = model
         self.device = SimDevice(
@@ -85,7 +109,12 @@ class Harness:
         self.transfers = transfers(self.device) if transfers is not None else None
         proposals = ScriptedProposals(self.expected, proposal_key, model.vocab_size)
         self.engine = Engine(
-            self.device, self.events.append, settings, transfers=self.transfers, proposals=proposals
+            self.device,
+            self.events.append,
+            settings,
+            transfers=self.transfers,
+            proposals=proposals,
+            constraints=constraints,
         )
         scheduler = self.engine.scheduler
         self.scheduler = scheduler
@@ -131,6 +160,8 @@ class Harness:
         extra = {}
         if self.model.image_features:
             extra = {"extra": _extra(len(submit.prompt), submit.images)}
+        if submit.grammar:
+            extra |= {"admits": admitting(self.model, submit.grammar, submit.stop_token_ids)}
         return _oracle(
             submit.prompt,
             submit.sampling.seed,

@@ -7,6 +7,7 @@ import random
 from collections.abc import Sequence
 
 from engine_harness import Harness, request
+from service_models import GRAMMARS
 
 from flare.scheduler import Settings
 from flare.testing.hash_model import HashModel
@@ -65,6 +66,16 @@ def _prompt(rng: random.Random, histories: Sequence[tuple[int, ...]], vocab_size
 
 
 def _request(rng: random.Random, name: str, prompt: tuple[int, ...], model: HashModel):
+    if model.tokenizer and rng.random() < 0.6:
+        return request(
+            name,
+            prompt,
+            max_tokens=rng.choice([1, 2, 5, 12, 45]),
+            stops=(0, *rng.choice([(), (model.vocab_size - 1,)])),
+            seed=rng.getrandbits(64),
+            endpoints=tuple(rng.randrange(1, 41) for _ in range(rng.choice([0, 2]))),
+            grammar=rng.choice(GRAMMARS),
+        )
     return request(
         name,
         prompt,

@@ -1,7 +1,10 @@
 """Hash models for random service: together they have every page and group end close to every other bound."""
 
+import json
+
 from flare.testing.hash_model import HashModel
 from flare.testing.hash_oracle import HashShape
+from flare.testing.tiny_text import byte_level
 
 VOCABULARY = 23
 MODELS = [
@@ -134,4 +137,44 @@ SPECULATIVE = [
         agreement=256,
         shape=HashShape(group=128, overlap=0, window=16),
     ),
+]
+
+# Tokens with texts, so that grammars can be followed: the first ends an output.
+WORDS = ("<end>", *"abcdefgh", "aa", "ab", "ba", "bc", "abc", *' 12{}":,', "~")
+assert len(WORDS) == VOCABULARY
+TOKENIZER = byte_level(WORDS)
+_OBJECT = {
+    "type": "object",
+    "properties": {"a": {"enum": [1, 2, 12]}},
+    "required": ["a"],
+    "additionalProperties": False,
+}
+GRAMMARS = tuple(
+    json.dumps({"grammars": [grammar]})
+    for grammar in (
+        {"lark_grammar": "start: /(abc|ba+){2,4}/"},
+        {"lark_grammar": "start: /[a-h]*/"},
+        {"lark_grammar": 'start: "abcabc" | "aab" | "b"'},
+        {"lark_grammar": 'start: list\nlist: "{" (item ("," item)*)? "}"\nitem: /[ab]+/ | list'},
+        {"json_schema": _OBJECT},
+        {"lark_grammar": "start: /(a[bc]d[ef]){9,}/"},  # long, and nothing of it is like what comes next
+    )
+)
+MASKED = [
+    HashModel(context=40, page_tokens=4, pages=11, vocab_size=VOCABULARY, tokenizer=TOKENIZER),
+    HashModel(context=40, page_tokens=4, snapshot_rows=24, vocab_size=VOCABULARY, tokenizer=TOKENIZER),
+    HashModel(
+        context=40,
+        page_tokens=16,
+        concurrency=2,
+        decode_lanes=(2,),
+        vocab_size=VOCABULARY,
+        tokenizer=TOKENIZER,
+    ),
+    HashModel(context=40, page_tokens=4, vocab_size=VOCABULARY, host_fed=True, tokenizer=TOKENIZER),
+    speculative((4, 3, 4, 11), pages=14, snapshot_rows=24, host_proposals=True, tokenizer=TOKENIZER),
+    speculative(
+        (1, 1, 2, 2), (4, 5, 6, 24), pages=12, host_proposals=True, host_fed=True, tokenizer=TOKENIZER
+    ),
+    speculative((4, 3, 4, 16), pages=13, snapshot_rows=12, agreement=250, tokenizer=TOKENIZER),
 ]

@@ -14,7 +14,7 @@ from flare.contract import (
     ValueSource,
 )
 from flare.engine.messages import Sampling, Submit, TokenLogprobs
-from flare.engine.packing import _PACKERS, _ROW_PACKERS, UploadPacker
+from flare.engine.packing import _PACKERS, _REQUEST_PACKERS, _ROW_PACKERS, UploadPacker
 from flare.engine.records import CompletionReader
 from flare.engine.values import completion_type, value_type
 from flare.engine.views import array_over
@@ -33,6 +33,7 @@ DECODE = CONTRACT.of_kind(ProgramKind.DECODE)[-1]  # 4 lanes
 PREFILL = CONTRACT.of_kind(ProgramKind.PREFILL)[1]  # 8 tokens
 SPECULATIVE = CONTRACT.of_kind(ProgramKind.SPECULATIVE)[0]  # 4 lanes, 5 proposals for 6 inputs
 START = CONTRACT.of_kind(ProgramKind.START)[0]
+PACKED = {*_PACKERS, *_ROW_PACKERS, *_REQUEST_PACKERS}
 
 
 def bind(program, source, **changes):
@@ -154,11 +155,11 @@ def test_logprobs_wanted_is_minus_one_without_logprobs():
 
 def test_every_source_with_a_type_has_a_packer():
     assert {s for s in ValueSource if value_type(s, SPECULATIVE, CONTRACT) is not None} == (
-        _PACKERS.keys() | _ROW_PACKERS.keys()
-    ) - {ValueSource.PATCHES}
+        PACKED - {ValueSource.PATCHES}
+    )
 
 
-@pytest.mark.parametrize("source", [s for s in ValueSource if s not in _PACKERS and s not in _ROW_PACKERS])
+@pytest.mark.parametrize("source", [s for s in ValueSource if s not in PACKED])
 def test_a_source_this_engine_does_not_produce_is_named(source):
     with pytest.raises(CoreError, match=source.value) as caught:
         UploadPacker(CONTRACT, bind(DECODE, source), frames=1)

@@ -60,6 +60,7 @@ class SteadyDevice:
         self.max_frames = device.max_frames
         self.ledger = device.ledger
         self.tables = device.tables
+        self.tokenizer = device.tokenizer
 
     def submit(self, program: str, upload: Bytes) -> SteadyFrame:
         return SteadyFrame(self._device.submit(program, upload))

@@ -15,7 +15,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from service_models import LONG, MODELS, SPECULATIVE, VOCABULARY
+from service_models import GRAMMARS, LONG, MASKED, MODELS, SPECULATIVE, VOCABULARY
 
 from flare.engine.messages import Finished
 from flare.scheduler import Settings
@@ -30,12 +30,12 @@ tokens = st.integers(0, VOCABULARY - 1)
 class Totals:
     """What all services did together."""
 
-    steps = frames = drafted = accepted = preemptions = hits = images = 0
+    steps = frames = drafted = accepted = preemptions = hits = images = constrained = 0
 
 
 class RandomService(RuleBasedStateMachine):
     @initialize(
-        model=st.sampled_from([*MODELS, *LONG, *SPECULATIVE]),
+        model=st.sampled_from([*MODELS, *LONG, *SPECULATIVE, *MASKED]),
         max_frames=st.sampled_from([1, 2]),
         delay=st.sampled_from(sorted(DELAYS_US)),
         max_passes=st.sampled_from([0, 1, 16]),
@@ -70,8 +70,11 @@ class RandomService(RuleBasedStateMachine):
         min_tokens=st.sampled_from([0, 0, 3]),
         seed=st.integers(0, 2**64 - 1),
         picture=st.one_of(st.none(), st.tuples(st.sampled_from("abc"), st.integers(1, 2), st.integers(1, 3))),
+        grammar=st.sampled_from(["", *GRAMMARS]),
     )
-    def submit(self, suffix, choice, repeat, cut, endpoints, max_tokens, stops, min_tokens, seed, picture):
+    def submit(
+        self, suffix, choice, repeat, cut, endpoints, max_tokens, stops, min_tokens, seed, picture, grammar
+    ):
         """A new prompt, or one that continues, branches from or repeats an earlier history."""
         Totals.steps += 1
         if self.harness.model.context > 100:
@@ -87,7 +90,13 @@ class RandomService(RuleBasedStateMachine):
         prompt = prompt + suffix or (1,)
         self.count += 1
         name = f"r{self.count}"
-        self.harness.submit(request(name, prompt, max_tokens, stops, min_tokens, seed, endpoints, images))
+        if not self.harness.model.tokenizer:
+            grammar = ""
+        if grammar:
+            stops, min_tokens = (0,), 0
+        self.harness.submit(
+            request(name, prompt, max_tokens, stops, min_tokens, seed, endpoints, images, grammar)
+        )
         if len(prompt) < self.harness.model.context and self.harness.takes(images):
             output = tuple(self.harness.expected(name))
             self.histories += [(prompt, images), (prompt + output, images)]
@@ -134,8 +143,9 @@ class RandomService(RuleBasedStateMachine):
     def count_up(self):
         scheduler = self.harness.scheduler
         Totals.frames += self.harness.engine._steps
-        ended = (self.harness.requests[e.request_id] for e in self.harness.events if isinstance(e, Finished))
+        ended = [self.harness.requests[e.request_id] for e in self.harness.events if isinstance(e, Finished)]
         Totals.images += sum(len(submit.images) for submit in ended)
+        Totals.constrained += sum(bool(submit.grammar) for submit in ended)
         Totals.drafted += scheduler.drafted[0]
         Totals.accepted += scheduler.drafted[1]
         Totals.preemptions += scheduler.preemptions
@@ -163,3 +173,4 @@ def test_random_service(complete, capsys):
     assert min(Totals.accepted, Totals.drafted - Totals.accepted, Totals.hits) > 200
     assert Totals.preemptions > 10
     assert Totals.images > 50
+    assert Totals.constrained > 100

@@ -31,6 +31,7 @@ class InstantDevice:
     max_frames = 1
     ledger: dict[str, int] = {}
     tables: dict[str, np.ndarray] = {}
+    tokenizer = np.zeros(0, np.uint8)
 
     def __init__(self, contract):
         self.contract = contract

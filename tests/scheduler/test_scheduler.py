@@ -29,6 +29,7 @@ class Spec:
     endpoints: tuple[int, ...] = ()
     cache_salt: str = ""
     images: tuple = ()
+    grammar: str = ""
 
 
 class Log:

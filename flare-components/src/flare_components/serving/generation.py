@@ -62,7 +62,7 @@ class GeneratingProgram(ProgramModule):
         """Draw for lanes `slots` i32[L] (-1 idle), commit, and report for lanes `reported` i32[L]."""
         r = self.request
         tokens, logprobs, top_ids, top_logprobs = flare.sample(
-            logits, slots, *(r[name] for name in SAMPLER_READS[2:]), None
+            logits, slots, *(r[name] for name in SAMPLER_READS[2:]), self.upload[S.GRAMMAR_MASK]
         )
         flare.commit_tokens(
             tokens,
@@ -105,6 +105,7 @@ class PrefillProgram(GeneratingProgram):
         S.SAMPLE_LANES,
         S.PAGE_UPDATES,
         S.TABLE_ROWS,
+        S.GRAMMAR_MASK,
     )
 
     def __init__(self, storage: Storage, model: nn.Module, tokens: int) -> None:
@@ -150,7 +151,7 @@ class DecodeProgram(GeneratingProgram):
     """One token of every lane: consume the pending token, draw the next. With rows of tables the host feeds
     the pending token as well, so that rows and token belong together."""
 
-    SOURCES = (S.LANE_SLOTS, S.LIVE_ROWS, S.PAGE_UPDATES, S.TABLE_ROWS)
+    SOURCES = (S.LANE_SLOTS, S.LIVE_ROWS, S.PAGE_UPDATES, S.TABLE_ROWS, S.GRAMMAR_MASK)
 
     def __init__(self, storage: Storage, model: nn.Module, lanes: int) -> None:
         fed = (S.PENDING_TOKENS,) if storage.tables else ()
@@ -192,7 +193,7 @@ class DecodeProgram(GeneratingProgram):
 class ResumeProgram(GeneratingProgram):
     """Draws from the saved hidden vector of a restored row, without running the model."""
 
-    SOURCES = (S.LANE_SLOTS, S.LIVE_ROWS)
+    SOURCES = (S.LANE_SLOTS, S.LIVE_ROWS, S.GRAMMAR_MASK)
 
     def __init__(self, storage: Storage, model: nn.Module) -> None:
         super().__init__(storage, model, 1, 1, self.SOURCES)

@@ -35,7 +35,7 @@ class Storage:
         """Upload dimensions of a program of this core."""
         pages, capacities = self.plan.pages_per_request, self.plan.capacities
         elements = 0 if self.encoder is None else self.encoder.patch_elements
-        return UploadShape(lanes, tokens, pages, capacities, self.tables, elements)
+        return UploadShape(lanes, tokens, pages, capacities, self.tables, elements, self.plan.vocab_size)
 
     def completion(self, lanes: int) -> tuple[CompletionBinding, ...]:
         """Completion fields of a sampling program with `lanes` lanes (C tokens, T alternatives)."""

@@ -15,7 +15,8 @@ S = ValueSource
 @dataclass(frozen=True)
 class UploadShape:
     """Dimensions that uploaded values take: L lanes, N token rows, the core's capacities, and the tables
-    whose rows the host delivers. In a vision program token rows are patches of `patch_elements` numbers."""
+    whose rows the host delivers; V tokens of the vocabulary. In a vision program token rows are patches of
+    `patch_elements` numbers."""
 
     lanes: int
     tokens: int
@@ -23,6 +24,7 @@ class UploadShape:
     capacities: Capacities
     tables: tuple[TableResource, ...] = ()
     patch_elements: int = 0
+    vocab_size: int = 0
 
     def of(self, source: ValueSource) -> tuple[DType, tuple[int, ...]]:
         """Element type and shape of `source`. Raises KeyError for a source no program here binds."""
@@ -42,6 +44,7 @@ class UploadShape:
             S.SAMPLE_LANES: (DType.I32, (self.lanes,)),
             S.PENDING_TOKENS: (DType.I32, (self.lanes,)),
             S.PAGE_UPDATES: (DType.I32, (self.lanes, 2)),
+            S.GRAMMAR_MASK: (DType.I32, (self.lanes, -(-self.vocab_size // 32))),
             S.PAGE_TABLE_ROW: (DType.I32, (self.pages_per_request,)),
             S.PROMPT_TOKENS: (DType.I32, (self.capacities.context,)),
             S.PROMPT_LENGTH: (DType.I32, one),

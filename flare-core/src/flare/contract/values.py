@@ -35,7 +35,9 @@ class ValueSource(StrEnum):
     PENDING_TOKENS = "pending_tokens"  # i32[L] host-fed pending input
     HOST_PROPOSALS = "host_proposals"  # i32[L, D] copied draft tokens
     TABLE_ROWS = "table_rows"  # u8[N, R, row bytes] the R rows of a table resource that each token needs
-    GRAMMAR_MASK = "grammar_mask"  # i32[L, ceil(V/32)] bit 1 admits a token
+    # i32[L, ceil(V/32)] bit 1 admits a token, low bit first; of a speculative program i32[L, W, ceil(V/32)],
+    # behind each of the W inputs.
+    GRAMMAR_MASK = "grammar_mask"
     # Start of a request (one lane).
     PAGE_TABLE_ROW = "page_table_row"  # i32[MP] physical pages of the request, 0 behind them
     PROMPT_TOKENS = "prompt_tokens"  # i32[C] the whole history, for penalties and lookup

@@ -49,6 +49,7 @@ class Device(Protocol):
     ledger: dict[str, int]  # bytes by purpose, everything the device holds
     load_spans: dict[str, tuple[float, float]]  # parts of loading, which overlap: begin and end in ms
     tables: dict[str, Bytes]  # the core's tables, of which the host uploads rows
+    tokenizer: Bytes  # the core's `tokenizer.json`, where grammars find the bytes of tokens
 
     @property
     def growth(self) -> int | None:

@@ -79,6 +79,7 @@ class CpuDevice:
             {name for _, program in self._programs.values() for name in program.live_buffers}
         )
         self.tables = host_tables(contract, source.bytes)
+        self.tokenizer = np.frombuffer(source.bytes(contract.frontend.tokenizer_asset), np.uint8)
         self.ledger = {**self._memory.ledger, "packed_weights": table.packed_bytes}
         self._ended = 0  # the program before, in nanoseconds
         self._upload = self._bytes_of(Region.UPLOAD)

@@ -138,6 +138,7 @@ class SimDevice:
         self._memory = SimMemory(self.contract.buffers, image.bytes)
         self.ledger = self._memory.ledger()
         self.tables = host_tables(self.contract, image.bytes)
+        self.tokenizer = np.frombuffer(image.bytes(self.contract.frontend.tokenizer_asset), np.uint8)
         self._programs = {program.name: self._load(program, image) for program in self.contract.programs}
         self._upload = self._io(Region.UPLOAD)
         self._completion = self._io(Region.COMPLETION)

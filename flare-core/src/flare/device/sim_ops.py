@@ -31,12 +31,17 @@ class SimOperator:
 OPERATORS: dict[str, SimOperator] = {}
 
 
-def operator(schema_text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a function under the name that starts `schema_text`."""
+def operator(schema_text: str, masked: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a function under the name that starts `schema_text`; one that is `masked` also as NAME_masked,
+    with a grammar mask as its first operand and the last of the function."""
 
     def register(run: Callable[..., Any]) -> Callable[..., Any]:
-        name = schema_text.split("(", 1)[0]
+        name, operands = schema_text.split("(", 1)
         OPERATORS[name] = SimOperator(name, schema_text, run)
+        if masked:
+            text = f"{name}_masked(Tensor mask, {operands}"
+            with_mask = lambda mask, *others: run(*others, mask=mask)  # noqa: E731
+            OPERATORS[f"{name}_masked"] = SimOperator(f"{name}_masked", text, with_mask)
         return run
 
     return register
@@ -201,7 +206,8 @@ def consume(
     "sim::draw(Tensor slots, Tensor live_rows, Tensor? sample, int vocab_size, Tensor hidden, "
     "Tensor consumed, Tensor epochs, Tensor seeds, Tensor prompt_hashes, Tensor min_tokens, "
     "Tensor max_tokens, Tensor stops, Tensor(a!) generated, Tensor(b!) finished, Tensor(c!) pending, "
-    "Tensor(d!) records) -> ()"
+    "Tensor(d!) records) -> ()",
+    masked=True,
 )
 def draw(
     slots: Array,
@@ -220,20 +226,30 @@ def draw(
     finished: Array,
     pending: Array,
     records: Array,
+    mask: Array | None = None,
 ) -> None:
     """Draw the next token of every sampled lane from its hidden and its request, and report.
 
     slots, live_rows, sample i32[L] (None samples all lanes); hidden i64[R]; everything else per slot, with
-    stops i32[S, K]; records i32[L, 16 + C]. A slot that had finished draws nothing and reports no token.
+    stops i32[S, K]; records i32[L, 16 + C]; mask i32[L, ceil(V/32)]. A slot that had finished draws nothing
+    and reports no token. A lane whose mask admits nothing draws nothing and reports an invalid distribution.
     """
     records[:] = 0
     for lane, (slot, row) in enumerate(zip(slots.tolist(), live_rows.tolist(), strict=True)):
         if slot < 0:
             continue
         record = records[lane]
+        record[Record.STATUS] = Status.OK
+        record[Record.SLOT] = slot
+        record[Record.EPOCH] = epochs[slot]
         if finished[slot] == FinishCode.LIVE and (sample is None or sample[lane]):
             count = int(generated[slot])
             barred = set(stops[slot].tolist()) if count < min_tokens[slot] else set()
+            if mask is not None:
+                barred |= forbidden(mask[lane], vocab_size)
+                if len(barred - {-1}) == vocab_size:
+                    record[Record.STATUS] = Status.INVALID
+                    continue
             token = drawn_token(
                 int(hidden[row]), int(prompt_hashes[slot]), int(seeds[slot]), count, barred, vocab_size
             )
@@ -244,12 +260,15 @@ def draw(
                 finished[slot] = FinishCode.LENGTH
             record[METADATA_FIELDS] = token
             record[Record.TOKENS] = 1
-        record[Record.STATUS] = Status.OK
-        record[Record.SLOT] = slot
-        record[Record.EPOCH] = epochs[slot]
         record[Record.FINISHED] = finished[slot]
         record[Record.CONSUMED] = consumed[slot]
         record[Record.GENERATED] = record[Record.COUNTER] = generated[slot]
+
+
+def forbidden(mask: Array, vocab_size: int) -> set[int]:
+    """Tokens that a mask i32[ceil(V/32)] does not admit."""
+    bits = np.unpackbits(np.ascontiguousarray(mask).view(np.uint8), count=vocab_size, bitorder="little")
+    return set(np.flatnonzero(bits == 0).tolist())
 
 
 def drawn_token(

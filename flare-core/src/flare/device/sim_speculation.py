@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from flare.contract import METADATA_FIELDS, FinishCode, Record, Status
-from flare.device.sim_ops import Array, counted, drawn_token, mix, operator, signed
+from flare.device.sim_ops import Array, counted, drawn_token, forbidden, mix, operator, signed
 from flare.device.sim_sequence import OPEN, WINDOW, Fields, Walk, hidden_of, weights
 
 
@@ -155,7 +155,8 @@ def verify(
     "sim::accept(Tensor tokens, Tensor starts, Tensor lengths, Tensor slots, Tensor live_rows, "
     "int vocab_size, Tensor hidden, Tensor consumed, Tensor epochs, Tensor seeds, Tensor prompt_hashes, "
     "Tensor min_tokens, Tensor max_tokens, Tensor stops, Tensor(a!) generated, Tensor(b!) finished, "
-    "Tensor(c!) pending, Tensor(d!) records) -> Tensor"
+    "Tensor(c!) pending, Tensor(d!) records) -> Tensor",
+    masked=True,
 )
 def accept(
     tokens: Array,
@@ -176,10 +177,12 @@ def accept(
     finished: Array,
     pending: Array,
     records: Array,
+    mask: Array | None = None,
 ) -> Array:
     """i32[L] accepted inputs: a token is drawn after each accepted input, and the next input is accepted when
     it is that token. A stop token or the length ends it; the last drawn token is pending. Operands as in
-    `sim::draw`, whose draws these are; records i32[L, 16 + C] hold every drawn token."""
+    `sim::draw`, whose draws these are; records i32[L, 16 + C] hold every drawn token; mask
+    i32[L, W, ceil(V/32)] says what may be drawn behind each input."""
     records[:] = 0
     accepted = np.zeros(len(slots), dtype=np.int32)
     for lane, (slot, row) in enumerate(zip(slots.tolist(), live_rows.tolist(), strict=True)):
@@ -192,6 +195,8 @@ def accept(
             inputs = [*tokens[start + 1 : start + int(lengths[lane])].tolist(), -1]
             for column, proposed in enumerate(inputs, row):
                 barred = stopping if count < min_tokens[slot] else set()
+                if mask is not None:
+                    barred = barred | forbidden(mask[lane, column - row], vocab_size)
                 token = drawn_token(int(hidden[column]), signed(counts), seed, count, barred, vocab_size)
                 drawn.append(token)
                 count += 1

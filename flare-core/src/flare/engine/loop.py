@@ -10,6 +10,7 @@ from typing import Literal, cast
 
 from flare.contract import ProgramKind
 from flare.device.base import Device, Frame
+from flare.engine.constraints import AdmissibleProposals, Constraints
 from flare.engine.image_values import ImageContents
 from flare.engine.messages import (
     Admitted,
@@ -32,7 +33,7 @@ from flare.engine.tiers import TierTransfers
 from flare.engine.timeline import StepTimeline, Submitted
 from flare.engine.timing import StepTimes
 from flare.errors import DeviceError, ExecutionError
-from flare.scheduler import LaneRecord, Plan, ProposalSource, Refusal, Request, Saving, Scheduler, Settings
+from flare.scheduler import LaneRecord, Plan, ProposalSource, Request, Saving, Scheduler, Settings
 
 PLANNED_KINDS = (
     ProgramKind.START,
@@ -62,16 +63,21 @@ class Engine:
         clock: Callable[[], float] = time.perf_counter,
         transfers: TierTransfers | None = None,
         proposals: ProposalSource | None = None,
+        constraints: Constraints | None = None,
     ) -> None:
         contract = device.contract
         programs = [program for kind in PLANNED_KINDS for program in contract.of_kind(kind)]
         self.device = device
+        self.constraints = constraints or Constraints(contract, device.tokenizer)
+        if proposals is not None:
+            proposals = AdmissibleProposals(proposals, self.constraints)
         self.scheduler = Scheduler(contract, self, settings, device.max_frames, transfers, proposals)
         self._transfers = transfers
         self._emit = emit
         self._clock = clock
         self._packers = {
-            p.name: UploadPacker(contract, p, device.max_frames, device.tables) for p in programs
+            p.name: UploadPacker(contract, p, device.max_frames, device.tables, self.constraints)
+            for p in programs
         }
         self._readers = {p.name: CompletionReader(contract, p) for p in programs}
         self._image_contents = ImageContents(contract)
@@ -93,6 +99,7 @@ class Engine:
         """
         try:
             self._end_transfers()
+            self._take_compiled()
             began = self.timeline.now()
             while (plan := self.scheduler.plan()) is not None:
                 began = self._submit(plan, began)
@@ -113,6 +120,14 @@ class Engine:
                 else:
                     self.scheduler.restored(*end)
 
+    def _take_compiled(self) -> None:
+        for submit, problem in self.constraints.compiled():
+            if problem is not None:
+                self._reject(submit, "invalid_request", problem)
+            elif (refusal := self.scheduler.submit(submit)) is not None:
+                self.constraints.forget(submit.request_id)
+                self._reject(submit, refusal.reason, refusal.message)
+
     def _submit(self, plan: Plan, began: int) -> int:
         """Submit a plan that was looked for from `began` nanoseconds on; returns the time when it is done."""
         name = plan.program.name
@@ -125,6 +140,8 @@ class Engine:
         parts = Submitted(planned - began, packed - planned, ended - packed, self._rested)
         self._rested = False
         self._in_flight.append((plan, frame, parts))
+        for request_id, message in list(self.constraints.failures.items()):
+            self.scheduler.fail(request_id, message)
         return ended
 
     def _collect(self, plan: Plan, frame: Frame, submitted: Submitted) -> None:
@@ -144,8 +161,9 @@ class Engine:
     def _fail(self, error: Exception) -> None:
         self._refusing = True
         self._in_flight.clear()
-        for request in self.scheduler.abandon():
-            self._emit(Failed(request_id=request.id, message=str(error)))
+        lost = [request.id for request in self.scheduler.abandon()]
+        for request_id in (*lost, *self.constraints.compiling):
+            self._emit(Failed(request_id=request_id, message=str(error)))
         raise ExecutionError(f"the engine failed: {error}") from error
 
     # Commands.
@@ -154,7 +172,11 @@ class Engine:
     def idle(self) -> bool:
         """Whether no request is live and no program is in flight."""
         return not (
-            self.scheduler.running or self.scheduler.waiting or self.scheduler.leaving or self._in_flight
+            self.scheduler.running
+            or self.scheduler.waiting
+            or self.scheduler.leaving
+            or self._in_flight
+            or self.constraints.compiling
         )
 
     @property
@@ -170,22 +192,31 @@ class Engine:
             self._reject(request, "shutting_down", "the server is shutting down")
             return
         problem = self._image_contents.problem(request)
-        refusal: Refusal | None = (
-            Refusal("invalid_request", problem) if problem else self.scheduler.submit(request)
-        )
-        if refusal is not None:
+        if problem is not None:
+            self._reject(request, "invalid_request", problem)
+        elif request.grammar and (refusal := self.scheduler.refusal(request)) is not None:
+            self._reject(request, refusal.reason, refusal.message)
+        elif request.grammar:
+            self.constraints.begin(request)
+            self._take_compiled()
+        elif (refusal := self.scheduler.submit(request)) is not None:
             self._reject(request, refusal.reason, refusal.message)
 
     def cancel(self, request_id: str) -> None:
         """End a request as cancelled; unknown and ended ones are ignored."""
-        self.scheduler.cancel(request_id)
+        if request_id not in self.constraints.compiling:
+            self.scheduler.cancel(request_id)
+            return
+        submit = self.constraints.withdraw(request_id)
+        prompt = len(submit.prompt)
+        self._emit(Finished(request_id=request_id, reason="cancelled", prompt_tokens=prompt, output_tokens=0))
 
     def shut_down(self, drain: bool) -> None:
         """Refuse new requests; without `drain`, cancel the live ones."""
         self._refusing = True
         if not drain:
-            for request_id in self.scheduler.live_ids():
-                self.scheduler.cancel(request_id)
+            for request_id in (*self.scheduler.live_ids(), *self.constraints.compiling):
+                self.cancel(request_id)
 
     def cache_report(self, most: int) -> CacheReport:
         """The checkpoints used last, `most` of them."""
@@ -242,6 +273,7 @@ class Engine:
         """Wait for the device and release it."""
         if self._transfers is not None:
             self._transfers.close()
+        self.constraints.close()
         self.device.close()
 
     def _reject(self, request: Submit, reason: RejectReason, message: str) -> None:
@@ -269,6 +301,7 @@ class Engine:
 
     def finished(self, request: Request, reason: Literal["stop", "length", "cancelled"]) -> None:
         """See `flare.scheduler.Listener`."""
+        self.constraints.forget(request.id)
         self._emit(
             Finished(
                 request_id=request.id,
@@ -282,4 +315,5 @@ class Engine:
 
     def failed(self, request: Request, message: str) -> None:
         """See `flare.scheduler.Listener`."""
+        self.constraints.forget(request.id)
         self._emit(Failed(request_id=request.id, message=message))

@@ -66,6 +66,7 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit"):
     cache_salt: str = ""
     images: tuple[Image, ...] = ()
     rope_positions: bytes = b""
+    grammar: str = ""
 
 
 class Cancel(msgspec.Struct, frozen=True, tag="cancel"):

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 from flare.cache import NULL_ROW
 from flare.contract import BufferView, DType, PreparedContract, Program, Region, ValueBinding, ValueSource
+from flare.engine.constraints import Constraints
+from flare.engine.grammar_masks import GrammarMasks
 from flare.engine.image_values import (
     FeatureIndices,
     RopePositions,
@@ -191,6 +193,9 @@ _ROW_PACKERS: dict[ValueSource, Callable[[Program], Packer]] = {
     V.ROPE_POSITIONS: RopePositions,
 }
 
+# Made with what the engine knows of its requests besides their tokens.
+_REQUEST_PACKERS: dict[ValueSource, Callable[[Constraints | None], Packer]] = {V.GRAMMAR_MASK: GrammarMasks}
+
 
 class UploadPacker:
     """Packs plans of one program into staging memory, `frames` buffers in turn.
@@ -198,7 +203,7 @@ class UploadPacker:
     A buffer is reused after `frames` further plans of the program; the caller keeps at most `frames` plans
     in flight, so the device has read it by then. Raises CoreError, naming program and source, when the
     program binds a source this engine does not produce, or binds it to a view of another type. `tables` are
-    the contents of the core's tables, by name.
+    the contents of the core's tables, by name; `constraints` those of the requests.
     """
 
     def __init__(
@@ -207,6 +212,7 @@ class UploadPacker:
         program: Program,
         frames: int,
         tables: Mapping[str, NDArray[np.uint8]] = MappingProxyType({}),
+        constraints: Constraints | None = None,
     ) -> None:
         self._turn = 0
         self._stagings: list[tuple[NDArray[np.uint8], list[Callable[[Plan], None]]]] = []
@@ -217,6 +223,8 @@ class UploadPacker:
         def packer(binding: ValueBinding) -> Packer:
             if binding.table is not None:
                 return TableRows(resources[binding.table], tables[binding.table], program)
+            if binding.source in _REQUEST_PACKERS:
+                return _REQUEST_PACKERS[binding.source](constraints)
             if binding.source in _ROW_PACKERS:
                 return _ROW_PACKERS[binding.source](program)
             return _PACKERS[binding.source]

@@ -25,6 +25,7 @@ from flare.cache.store_options import StoreOptions
 from flare.cache.stores import Store, core_state, open_stores
 from flare.device import Device, LoadOptions
 from flare.engine.codec import decode_command, encode_events
+from flare.engine.constraints import Constraints
 from flare.engine.loading import DEFAULT_LOADER, content_name, resolve_loader
 from flare.engine.loop import Engine
 from flare.engine.messages import (
@@ -58,13 +59,21 @@ class EngineProcess:
         self._socket = socket
         self._events: list[Event] = []
         self._transfers = TierTransfers(device, stores) if stores else None
-        self._engine = Engine(device, self._events.append, settings, transfers=self._transfers)
+        self._constraints = Constraints(device.contract, device.tokenizer, beside=True)
+        self._engine = Engine(
+            device,
+            self._events.append,
+            settings,
+            transfers=self._transfers,
+            constraints=self._constraints,
+        )
         self._shutting_down = False
         self._draining = False
 
     def run(self, ready: Ready) -> None:
         """Serve until shut down or orphaned. Raises ExecutionError after reporting when the engine fails."""
         wakeups = Wakeups(self._socket)
+        self._constraints.wake = wakeups.wake
         if self._transfers is not None:
             self._transfers.wake = wakeups.wake
         self._events.append(ready)

@@ -58,6 +58,10 @@ def value_type(
             if resource is None:
                 return None
             return ArrayType(DType.U8, (tokens, lookup_of(resource).rows_per_token, resource.row_bytes))
+        case V.GRAMMAR_MASK:
+            words = -(-contract.frontend.vocab_size // 32)
+            width = () if program.speculation is None else (program.speculation.width,)
+            return ArrayType(i32, (lanes, *width, words))
         case V.HOST_PROPOSALS if program.speculation is not None:
             return ArrayType(i32, (lanes, program.speculation.depth))
         case V.PAGE_TABLE_ROW:

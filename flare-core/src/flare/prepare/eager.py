@@ -58,6 +58,7 @@ class EagerDevice:
     ) -> None:
         self.contract: PreparedContract = device.contract
         self.ledger, self.tables, self.load_spans = device.ledger, device.tables, device.load_spans
+        self.tokenizer = device.tokenizer
         self.read_blocks, self.write_blocks, self.close = (
             device.read_blocks,
             device.write_blocks,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flare.contract import CompletionField, PreparedContract, ProgramKind, ValueSource
+from flare.contract import CompletionField, PreparedContract, Program, ProgramKind, ValueSource
 from flare.scheduler.images import Images
 from flare.scheduler.refusal import Refusal
 from flare.scheduler.request import RequestSpec
@@ -24,9 +24,10 @@ class Limits:
             CompletionField.LOGPROBS in {binding.field for binding in program.completion}
             for program in sampling
         )
+        drawing = [*sampling, *contract.of_kind(ProgramKind.RESUME)]
+        self._takes_masks = all(_takes(program, ValueSource.GRAMMAR_MASK) for program in drawing)
         self._takes_min_tokens = all(
-            ValueSource.MIN_TOKENS in {binding.source for binding in program.bindings}
-            for program in contract.of_kind(ProgramKind.START)
+            _takes(program, ValueSource.MIN_TOKENS) for program in contract.of_kind(ProgramKind.START)
         )
 
     def check(self, spec: RequestSpec) -> Refusal | None:
@@ -48,6 +49,11 @@ class Limits:
             return refusal
         if spec.min_tokens and not self._takes_min_tokens:
             return Refusal("invalid_request", "this core does not take min_tokens")
+        if spec.grammar and not self._takes_masks:
+            return Refusal(
+                "invalid_request",
+                "this core takes no structured output: its programs have no masks; prepare it again",
+            )
         if spec.logprobs is not None and not self._reports_logprobs:
             return Refusal("invalid_request", "this core does not report log-probabilities")
         for what, have, limit in (
@@ -58,3 +64,7 @@ class Limits:
             if have > limit:
                 return Refusal("capacity_exceeded", f"{have} {what} requested, this core takes {limit}")
         return None
+
+
+def _takes(program: Program, source: ValueSource) -> bool:
+    return any(binding.source is source for binding in program.bindings)

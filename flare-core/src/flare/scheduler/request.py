@@ -52,6 +52,8 @@ class RequestSpec(Protocol):
     def sampling(self) -> SamplingSpec: ...
     @property
     def images(self) -> Sequence[ImageSpec]: ...
+    @property
+    def grammar(self) -> str: ...
 
 
 class Phase(Enum):
@@ -148,6 +150,11 @@ class Request:
         self.confirmed = 0
         self.drawn = self.generated
         self.last_frame = 0
+
+    @property
+    def constrained(self) -> bool:
+        """Whether what it may draw next depends on what it drew: the host must know every token before it."""
+        return bool(self.spec.grammar)
 
     @property
     def most_consumed(self) -> int:

@@ -52,7 +52,8 @@ class Scheduler:
     """Plans programs for the requests it was given. Not thread-safe; one owner calls it.
 
     `max_frames` is what the device allows in flight. One frame is used when decode programs take their
-    pending token from the host, because every step then needs the completion before it.
+    pending token from the host, because every step then needs the completion before it; and so do steps in
+    which a request with a grammar draws.
     """
 
     def __init__(
@@ -161,15 +162,20 @@ class Scheduler:
         """Plans that were handed out and not completed."""
         return self._submitted - self._completed
 
-    def submit(self, spec: RequestSpec) -> Refusal | None:
-        """Take a request, and admit it at once when it fits; or say why it is refused."""
+    def refusal(self, spec: RequestSpec) -> Refusal | None:
+        """Why a request would be refused now; None when it would be taken."""
         if spec.request_id in self._by_id:
             return Refusal("invalid_request", f"request id {spec.request_id!r} is in use")
         refusal = self._limits.check(spec)
+        if refusal is None and self._waiting.full:
+            return Refusal("queue_full", f"{self.waiting} requests are waiting already")
+        return refusal
+
+    def submit(self, spec: RequestSpec) -> Refusal | None:
+        """Take a request, and admit it at once when it fits; or say why it is refused."""
+        refusal = self.refusal(spec)
         if refusal is not None:
             return refusal
-        if self._waiting.full:
-            return Refusal("queue_full", f"{self.waiting} requests are waiting already")
         request = Request(spec, min(spec.max_tokens, self._context - len(spec.prompt)), self._root)
         self._by_id[request.id] = request
         self._waiting.append(request)
@@ -192,6 +198,14 @@ class Scheduler:
             self._admission_due = True  # it may have been the one nobody could pass
         self._finish(request, "cancelled")
         return True
+
+    def fail(self, request_id: str, message: str) -> None:
+        """End a running request that the host cannot go on with; others are not affected. What was submitted
+        for it runs to its end and is dropped."""
+        request = self._by_id[request_id]
+        assert request.phase in (Phase.PREFILLING, Phase.DECODING), request.phase
+        self._drop(request)
+        self._listener.failed(request, message)
 
     def live_ids(self) -> list[str]:
         """Ids of every request that has not ended, oldest first."""
@@ -222,6 +236,8 @@ class Scheduler:
                 if request.phase is Phase.PREFILLING:
                     return None if self.in_flight else self._plan_prefill(request, decoding)
         if decoding:
+            if self.in_flight and any(request.constrained for request in decoding):
+                return None  # its mask follows from the token that is on its way
             return self._plan_decode(decoding)
         going_on = self._running or self.in_flight or self.transferring
         assert going_on or not self._waiting, "a request that fits is not admitted"

@@ -86,6 +86,8 @@ class Speculation:
                 limit = 1 + len(found)
             else:
                 proposals.append(())
+                if request.constrained:  # what may follow a draft is known when the host knows the draft
+                    limit = 1
             wanted.append(limit)
         if self._host_proposals and max(wanted) == 1:
             return None

@@ -57,6 +57,7 @@ class HashModel:
     """Sizes of a hash model core. `pages` counts the null page; None gives every slot a whole context.
     With rows of a table in `shape`, the host delivers them: it must feed tokens and proposals then.
     Vision programs of `image_patches` make `image_features` features; tokens have positions then.
+    With a `tokenizer` (text of a `tokenizer.json`, whose token 0 ends an output) draws take grammar masks.
     `host_fed` makes decode take its pending token from the host. `speculative` lists (requests, depth, width,
     rows) of speculative programs; proposals are uploaded with `host_proposals`, else drafted on the device,
     right in `agreement` of 256 cases."""
@@ -77,6 +78,7 @@ class HashModel:
     image_patches: tuple[int, ...] = ()
     image_features: int = 0
     shape: HashShape = field(default_factory=HashShape)
+    tokenizer: str = ""
 
     @property
     def schemes(self) -> tuple[CacheScheme, ...]:
@@ -137,6 +139,7 @@ class HashModel:
             vocab_size=self.vocab_size,
             table=self.shape.table > 0,
             images=self.image_features > 0,
+            masked=bool(self.tokenizer),
         )
         buffers = [*slots]
         for name, region, blocks, nbytes in (
@@ -173,9 +176,10 @@ class HashModel:
             tables=self._tables(),
             frontend=self._frontend(),
         )
+        tokenizer = self.tokenizer.encode() or _tokenizer(self.vocab_size)
         if self.shape.table:
             tensors["tables.grams"] = mix_array(np.arange(self.shape.table, dtype=np.uint64)).tobytes()
-        return CoreImage(contract, tensors | {"frontend.tokenizer": _tokenizer(self.vocab_size)})
+        return CoreImage(contract, tensors | {"frontend.tokenizer": tokenizer})
 
     def _tables(self) -> tuple[TableResource, ...]:
         rows = self.shape.table

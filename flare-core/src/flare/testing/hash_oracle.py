@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from flare.device.sim_ops import mix
@@ -99,10 +99,11 @@ def oracle(
     preempted: Sequence[int] = (),
     shape: HashShape = HashShape(),
     extra: Callable[[int], int] = lambda place: 0,
+    admits: Callable[[tuple[int, ...]], Collection[int]] | None = None,
 ) -> list[int]:
-    """The output of one request. `max_tokens` is bounded by the context already. It was preempted after
-    each number of output tokens in `preempted`: its draws went on under another seed. `extra` is what the
-    token at a place brings besides itself (`flare.testing.hash_images`)."""
+    """The output of one request. `max_tokens` is bounded by the context already. It was preempted after each
+    number of output tokens in `preempted`: its draws went on under another seed. `extra` is what the token at
+    a place brings besides itself (`flare.testing.hash_images`); `admits` what may follow an output."""
     history = History(shape)
     for place, token in enumerate(prompt):
         history.append(token, extra(place))
@@ -113,7 +114,8 @@ def oracle(
         if len(output) in preempted:
             key, start = continued_seed(seed, len(output)), len(output)
         token = mix(history.hidden() ^ mix((counts ^ key) & _MASK) ^ mix(len(output) - start)) % vocab_size
-        while token in stops and len(output) < min_tokens:
+        admitted = range(vocab_size) if admits is None else admits(tuple(output))
+        while token not in admitted or (token in stops and len(output) < min_tokens):
             token = (token + 1) % vocab_size
         output.append(token)
         if token in stops or len(output) >= max_tokens:

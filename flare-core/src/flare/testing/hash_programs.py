@@ -50,6 +50,12 @@ class HashState:
     vocab_size: int
     table: bool = False
     images: bool = False
+    masked: bool = False
+
+    @property
+    def mask_words(self) -> int:
+        """Words of a grammar mask."""
+        return -(-self.vocab_size // 32)
 
     def slot(self, program: Assembly, name: str) -> Operand:
         """Per-slot state as an operand, [S, ...]."""
@@ -170,9 +176,12 @@ def speculative(state: HashState, shape: SpeculativeShape, drafts: Drafts) -> As
         *state.fields(p),
     )
     records = _records(p, state, lanes)
-    accepted = p.call(
-        "sim::accept", inputs, starts, lengths, slots, rows, *_draw_operands(p, state), records, results=1
-    )
+    operands = inputs, starts, lengths, slots, rows, *_draw_operands(p, state), records
+    if state.masked:
+        masks = p.value(V.GRAMMAR_MASK, i32, lanes, shape.width, state.mask_words)
+        accepted = p.call("sim::accept_masked", masks, *operands, results=1)
+    else:
+        accepted = p.call("sim::accept", *operands, results=1)
     first_row = [state.field(p, name) for name in ("entries", "window", "open", "history")]
     p.call("sim::commit", inputs, starts, accepted, slots, rows, *per_slot[1:], *first_row)
     p.call("sim::count_output", state.slot(p, "prompt_hashes"), records)
@@ -276,7 +285,11 @@ def _draw(
     p: Assembly, state: HashState, slots: Operand, rows: Operand, sample: Operand | None, lanes: int
 ) -> None:
     records = _records(p, state, lanes)
-    p.call("sim::draw", slots, rows, sample, *_draw_operands(p, state), records)
+    operands = slots, rows, sample, *_draw_operands(p, state), records
+    if state.masked:
+        p.call("sim::draw_masked", p.value(V.GRAMMAR_MASK, DType.I32, lanes, state.mask_words), *operands)
+    else:
+        p.call("sim::draw", *operands)
     p.call("sim::count_output", state.slot(p, "prompt_hashes"), records)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 
 import tokenizers
@@ -41,6 +42,21 @@ def tiny_tokenizer() -> tokenizers.Tokenizer:
     )
     backend.train_from_iterator([_CORPUS] * 4, trainer)
     return backend
+
+
+def byte_level(words: Sequence[str]) -> str:
+    """A `tokenizer.json` whose tokens are `words`, the first of them a special token. Two words that make
+    another are joined where they stand in a text."""
+    spelled = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    pieces = [words[0], *(spelled.pre_tokenize_str(word)[0][0] for word in words[1:])]
+    vocabulary = {piece: index for index, piece in enumerate(pieces)}
+    cuts = [(piece[:cut], piece[cut:]) for piece in pieces[1:] for cut in range(1, len(piece))]
+    merges = [pair for pair in cuts if vocabulary.keys() >= set(pair)]
+    backend = tokenizers.Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
+    backend.pre_tokenizer = spelled
+    backend.decoder = decoders.ByteLevel()
+    backend.add_special_tokens([tokenizers.AddedToken(words[0], special=True)])
+    return str(backend.to_str())
 
 
 def tiny_assets(template: str | None = CHAT_TEMPLATE, ranges: SamplingRanges | None = None) -> FrontendAssets:

@@ -63,6 +63,7 @@ class CudaDevice:
         least_counts(contract, options)  # what can never be is said at once
         self.contract = contract
         self.tables = host_tables(contract, source.bytes)
+        self.tokenizer = np.frombuffer(source.bytes(contract.frontend.tokenizer_asset), np.uint8)
         self._times = LoadTimes()
         self.load_spans = self._times.spans
         self._cleanup = ExitStack()
