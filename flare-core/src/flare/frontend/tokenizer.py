@@ -85,6 +85,11 @@ class Tokenizer:
         text: str = self._backend.decode(tokens, skip_special_tokens=skip_special)
         return text
 
+    def token(self, text: str) -> int | None:
+        """The token whose vocabulary entry is `text`, such as a control token; None when there is none."""
+        token: int | None = self._backend.token_to_id(text)
+        return token
+
     def piece(self, token: int) -> str | None:
         """The vocabulary entry of `token` as stored, or None for ids without one."""
         piece: str | None = self._backend.id_to_token(token)

@@ -14,6 +14,7 @@ from flare import __version__
 from flare.engine.interface import EngineClient
 from flare.errors import FlareError, UnavailableError
 from flare.frontend import FrontendAssets, TokenBytes
+from flare.grammar import GrammarChecker
 from flare.server.body import read_body
 from flare.server.boundary import RequestBoundary
 from flare.server.chat import ChatFormat
@@ -58,8 +59,8 @@ def create_app(
 ) -> FastAPI:
     """OpenAI-compatible endpoints for one model, tokenization, health, readiness, metrics and version.
 
-    `app.state` holds what `flare.server.serve` needs: `lifetime`, drained at shutdown, `settings` and
-    `observer`. Raises CoreError when the core's frontend assets cannot be used.
+    `app.state` holds what `flare.server.serve` needs: `lifetime`, drained at shutdown, `grammars`, closed
+    then, `settings` and `observer`. Raises CoreError when the core's frontend assets cannot be used.
     """
     app = FastAPI(title="Flare", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False)
     lifetime = app.state.lifetime = Lifetime()
@@ -71,6 +72,7 @@ def create_app(
     vocabulary = TokenBytes(jobs.tokenizer)
     ignored = IgnoredFields()
     workers = Workers(settings)
+    grammars = app.state.grammars = GrammarChecker()
 
     async def respond(
         request: Request, prepare: Callable[[bytearray, int], Job], form: type[Format]
@@ -82,6 +84,8 @@ def create_app(
             raise UnavailableError("the engine is still loading")
         body = await read_body(request, settings)
         job = await workers.run(len(body), prepare, body, engine.ready.context)
+        if job.constraint is not None:
+            await grammars.check(job.constraint)
         ignored.report(request.state.record.id, job.turn.ignored)
         return await generate(request, engine, job, form(job, model_name, vocabulary))
 

@@ -24,6 +24,7 @@ from flare.frontend import (
 )
 from flare.frontend.images import ImageLimits, PlacedImage
 from flare.frontend.output_machine import opens_reasoning
+from flare.grammar import Constraint, compose
 from flare.server.body import parse_body
 from flare.server.chat_turn import chat_turn
 from flare.server.choices import Choice, ChoiceMeter
@@ -35,6 +36,7 @@ from flare.server.requests import MOST_CHOICES, ChatRequest, CompletionRequest, 
 from flare.server.responses.body import ResponsesRequest
 from flare.server.responses.turn import responses_turn
 from flare.server.settings import ServerSettings
+from flare.server.structured import constraint_of
 from flare.server.tools import with_instruction
 from flare.server.turn import Turn
 from flare.server.unserved import refuse_unserved
@@ -46,7 +48,7 @@ _SAMPLING_FIELDS = tuple(SamplingRequest.__dataclass_fields__)
 class Job:
     """One request, ready for admission. `choices` are ordered by index: all choices of the first prompt
     first. `logprobs`: whether they are part of the response, with `alternatives` per token. `sampling` is
-    what the choices are drawn with."""
+    what the choices are drawn with, `constraint` what every answer must be, not known to be served."""
 
     id: str
     turn: Turn
@@ -57,6 +59,7 @@ class Job:
     continuous_usage: bool
     logprobs: bool
     alternatives: int
+    constraint: Constraint | None = None
 
 
 class JobFactory:
@@ -176,10 +179,24 @@ class JobFactory:
         parameters = asdict(sampling)
         bias = resolve_logit_bias(request.logit_bias or {}, self._frontend.vocab_size)
         stop_token_ids = self._stop_token_ids(request)
+        constraint = constraint_of(request)
+        if constraint is not None and tools.definitions:
+            raise UnsupportedError(
+                f"{constraint.where} beside tools is not supported by this server", field=constraint.where
+            )
+        if constraint is not None and not self._frontend.eos_token_ids:
+            raise UnsupportedError(
+                "this model has no token that ends an output, which structured output needs",
+                field=constraint.where,
+            )
         choices: list[Choice] = []
         for prompt in prompts:
             shown = self._echo(prompt) if echo else ""
             max_tokens = output_limit(request, len(prompt.tokens), context, turn.limit_fits)
+            opened = form is not None and opens_reasoning(prompt.text or "", form)
+            grammar = ""
+            if constraint is not None:
+                grammar = compose(constraint, form, opened=opened, token_of=self.tokenizer.token)
             for number in range(n):
                 index = len(choices)
                 submit = Submit(
@@ -194,9 +211,9 @@ class JobFactory:
                     cache_salt=request.cache_salt or "",
                     images=tuple(_submitted(placed) for placed in prompt.images),
                     rope_positions=prompt.rope_positions,
+                    grammar=grammar,
                 )
                 text = TextOutput(self.tokenizer, request.stop or (), stop_token_ids, request.min_tokens or 0)
-                opened = form is not None and opens_reasoning(prompt.text or "", form)
                 output = PartedOutput(text, form, opened, tools.schemas)
                 choices.append(Choice(index, submit, output, shown, number == 0, self._meter, tools))
         options = request.stream_options
@@ -210,6 +227,7 @@ class JobFactory:
             continuous_usage=bool(options and options.continuous_usage_stats),
             logprobs=logprobs is not None,
             alternatives=logprobs or 0,
+            constraint=constraint,
         )
 
     def _echo(self, prompt: Prompt) -> str:

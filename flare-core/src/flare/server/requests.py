@@ -19,6 +19,8 @@ Choices = Annotated[int, Field(ge=1, le=MOST_CHOICES)]
 Alternatives = Annotated[int, Field(ge=0, le=20)]
 TokenIds = Annotated[list[int], Field(fail_fast=True)]
 Texts = Annotated[list[str], Field(fail_fast=True)]
+# Checked by `flare.grammar`: objects, and for vLLM's fields their text.
+Schema = Annotated[Any, WithJsonSchema({"type": "object"})]
 
 _NULL = {"type": "null"}
 _STOP_SCHEMA = {
@@ -161,6 +163,40 @@ class StreamOptions(BaseModel):
     continuous_usage_stats: bool | None = None
 
 
+class JsonSchemaFormat(BaseModel):
+    """`strict` changes nothing: a schema is always enforced, all of it."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    name: str | None = None
+    description: str | None = None
+    schema_: Schema | None = Field(default=None, alias="schema")
+    strict: bool | None = None
+
+
+class ResponseFormat(BaseModel):
+    """`type`: `text`, `json_object` or `json_schema`."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    type: str
+    json_schema: JsonSchemaFormat | None = None
+
+
+class StructuredOutputs(BaseModel):
+    """vLLM's `structured_outputs`: one of `json`, `json_object`, `regex`, `choice` and `grammar`."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    json_: Schema | None = Field(default=None, alias="json")
+    json_object: bool | None = None
+    regex: str | None = None
+    choice: Texts | None = None
+    grammar: str | None = None
+    disable_any_whitespace: bool | None = None
+    whitespace_pattern: str | None = None
+
+
 class GenerationRequest(BaseModel):
     """What both endpoints share. Every field may be null, which is the same as absent."""
 
@@ -185,6 +221,13 @@ class GenerationRequest(BaseModel):
     frequency_penalty: float | None = None
     logit_bias: Annotated[dict[str, float] | None, WithJsonSchema(_BIAS_SCHEMA)] = None
     cache_salt: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
+    guided_json: Schema | None = None
+    guided_regex: str | None = None
+    guided_choice: Texts | None = None
+    guided_grammar: str | None = None
+    guided_whitespace_pattern: str | None = None
 
     @field_validator("stop", mode="before")
     @classmethod

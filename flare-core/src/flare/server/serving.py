@@ -74,6 +74,7 @@ async def serve(
             await server.serve([sock])
     finally:
         sock.close()
+        await app.state.grammars.close()
 
 
 class _Server(uvicorn.Server):

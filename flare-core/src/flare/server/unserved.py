@@ -17,16 +17,10 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     # Tools and output formats.
     "functions": (),
     "function_call": ("none", "auto"),
-    "response_format": ({"type": "text"},),
     "modalities": (["text"],),
     "audio": (),
     "prediction": (),
     "web_search_options": (),
-    "structured_outputs": (),
-    "guided_json": (),
-    "guided_regex": (),
-    "guided_choice": (),
-    "guided_grammar": (),
     # Prompts and templates.
     "suffix": (),
     "chat_template": (),
