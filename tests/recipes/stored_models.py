@@ -20,9 +20,11 @@ CAPACITIES = CapacityRequest(
 )
 
 
-def prepare(recipe: Recipe, checkpoint: Path, core: Path) -> PreparedContract:
+def prepare(
+    recipe: Recipe, checkpoint: Path, core: Path, capacities: CapacityRequest = CAPACITIES
+) -> PreparedContract:
     """A core of few and small programs, without measurements."""
-    request = replace(tiny_request(DType.F32, CAPACITIES), calibrate=False)
+    request = replace(tiny_request(DType.F32, capacities), calibrate=False)
     return PreparationSession(recipe, request, Progress()).prepare(recipe.loader.open(checkpoint), core)
 
 
