@@ -5,16 +5,14 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 from transformers import Qwen4ExpConfig, Qwen4ExpForConditionalGeneration
 
+from flare_components.testing import tiny_command, without_constants, write_checkpoint
 from flare_recipe_qwen.tiny_template import TEMPLATE
 from flare_recipe_qwen.tiny_text import TOKENS, tokenizer
 
@@ -110,20 +108,19 @@ def write_tiny(directory: Path, *, seed: int = 0) -> Path:
     Four layers, eight experts, a table of some nine hundred rows in four shards, a vision tower, and a tensor
     of multi-token prediction. Tokens are `flare_recipe_qwen.tiny_text`'s.
     """
-    directory.mkdir(parents=True, exist_ok=True)
-    tensors = _tensors(seed)
-    save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
-    _write(directory / "config.json", {**CONFIG, "dtype": "float32"})
-    ends = [TOKENS["<|im_end|>"], TOKENS["<|endoftext|>"]]
-    _write(directory / "generation_config.json", {"eos_token_id": ends})
-    _write(
-        directory / "tokenizer_config.json",
-        {"tokenizer_class": "Qwen2Tokenizer", "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"},
-    )
-    _write(directory / "preprocessor_config.json", _PROCESSOR)
-    (directory / "tokenizer.json").write_text(tokenizer().to_str(), encoding="utf-8")
-    (directory / "chat_template.jinja").write_text(TEMPLATE, encoding="utf-8")
-    return directory
+    files = {
+        "config.json": {**CONFIG, "dtype": "float32"},
+        "generation_config.json": {"eos_token_id": [TOKENS["<|im_end|>"], TOKENS["<|endoftext|>"]]},
+        "tokenizer_config.json": {
+            "tokenizer_class": "Qwen2Tokenizer",
+            "eos_token": "<|im_end|>",
+            "pad_token": "<|endoftext|>",
+        },
+        "preprocessor_config.json": _PROCESSOR,
+        "tokenizer.json": tokenizer().to_str(),
+        "chat_template.jinja": TEMPLATE,
+    }
+    return write_checkpoint(directory, _tensors(seed), files)
 
 
 def _tensors(seed: int) -> dict[str, Tensor]:
@@ -132,12 +129,8 @@ def _tensors(seed: int) -> dict[str, Tensor]:
         torch.manual_seed(seed)
         model = Qwen4ExpForConditionalGeneration(Qwen4ExpConfig(**fields))
         tensors: dict[str, Tensor] = {}
-        for name, weight in model.state_dict().items():
-            value = weight.clone()
-            if value.is_floating_point() and float(value.min()) == float(value.max()):
-                # Where the class begins with constants, mistakes would not show.
-                value += torch.randn(value.shape) * 0.2
-            tensors |= _shards(name, value)
+        for name, weight in without_constants(model.state_dict(), 0.2).items():
+            tensors |= _shards(name, weight)
         tensors["mtp.fc_hidden.weight"] = torch.randn(64, 64)
     return tensors
 
@@ -152,19 +145,5 @@ def _shards(name: str, weight: Tensor) -> dict[str, Tensor]:
     return {f"{module}.shard_{index}.weight": part.contiguous() for index, part in enumerate(parts)}
 
 
-def _write(file: Path, content: dict[str, Any]) -> None:
-    file.write_text(json.dumps(content, indent=1), encoding="utf-8")
-
-
-def main() -> None:
-    """Write it. An existing directory is left alone."""
-    parser = argparse.ArgumentParser(description="Write a tiny random checkpoint.")
-    parser.add_argument("directory", type=Path, help="a new directory")
-    directory: Path = parser.parse_args().directory
-    if directory.exists():
-        parser.error(f"{directory} exists")
-    print(write_tiny(directory))
-
-
 if __name__ == "__main__":
-    main()
+    tiny_command({"fp32": write_tiny}, {})
