@@ -42,6 +42,7 @@ from flare.server.responses.body import ResponsesRequest
 from flare.server.responses.format import ResponsesFormat
 from flare.server.responses.schemas import Response as ResponseObject
 from flare.server.schemas import ChatCompletion, Completion, Detokenized, Tokenized
+from flare.server.sessions import Sessions, session_of
 from flare.server.settings import ServerSettings
 from flare.server.tokens import TokenRoutes
 from flare.server.unserved import IgnoredFields
@@ -71,6 +72,7 @@ def create_app(
     tokens = TokenRoutes(jobs)
     vocabulary = TokenBytes(jobs.tokenizer)
     ignored = IgnoredFields()
+    sessions = Sessions()
     workers = Workers(settings)
     grammars = app.state.grammars = GrammarChecker()
 
@@ -87,6 +89,8 @@ def create_app(
         if job.constraint is not None:
             await grammars.check(job.constraint)
         ignored.report(request.state.record.id, job.turn.ignored)
+        if (session := session_of(request.headers, job.turn)) is not None:
+            sessions.note(session, job.parts, request.state.record.id)
         return await generate(request, engine, job, form(job, model_name, vocabulary))
 
     async def translate(request: Request, work: Callable[[bytearray, int | None], bytes]) -> Response:

@@ -21,6 +21,7 @@ def chat_turn(request: ChatRequest, ignored: list[str]) -> Turn:
         messages=request.messages,
         tools=read_tools(request.tools, request.tool_choice, request.parallel_tool_calls),
         variables={**effort_variables(request.reasoning_effort), **(request.chat_template_kwargs or {})},
+        session=request.prompt_cache_key,
         logprobs=(request.top_logprobs or 0) if request.logprobs else None,
         ignored=ignored + strict_tools(request.tools),
     )

@@ -35,6 +35,7 @@ from flare.server.messages.turn import counted_turn, messages_turn
 from flare.server.requests import MOST_CHOICES, ChatRequest, CompletionRequest, GenerationRequest
 from flare.server.responses.body import ResponsesRequest
 from flare.server.responses.turn import responses_turn
+from flare.server.sessions import part_digests
 from flare.server.settings import ServerSettings
 from flare.server.structured import constraint_of
 from flare.server.tools import with_instruction
@@ -59,6 +60,7 @@ class Job:
     continuous_usage: bool
     logprobs: bool
     alternatives: int
+    parts: tuple[bytes, ...] = ()
     constraint: Constraint | None = None
 
 
@@ -227,6 +229,7 @@ class JobFactory:
             continuous_usage=bool(options and options.continuous_usage_stats),
             logprobs=logprobs is not None,
             alternatives=logprobs or 0,
+            parts=part_digests(turn),
             constraint=constraint,
         )
 

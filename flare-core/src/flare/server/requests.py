@@ -259,6 +259,7 @@ class ChatRequest(GenerationRequest):
     tool_choice: ToolChoice = None
     parallel_tool_calls: bool | None = None
     reasoning_effort: str | None = None
+    prompt_cache_key: Annotated[str, Field(max_length=1024)] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     max_completion_tokens: Count | None = None
     logprobs: bool | None = None

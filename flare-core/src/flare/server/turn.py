@@ -15,7 +15,8 @@ class Turn:
     """`messages` are in the shape of chat completions, and `request` has everything about sampling and
     limits. `variables` are more of the template's. `logprobs` is the number of alternatives per token, None
     without log-probabilities. `limit_fits`: an output limit above what the context leaves is lowered to it.
-    `ignored` names what of the body has no meaning here. `id_prefix` begins the response's id."""
+    `session` is the client's name of its conversation. `ignored` names what of the body has no meaning here.
+    `id_prefix` begins the response's id."""
 
     id_prefix: str
     request: GenerationRequest
@@ -24,4 +25,5 @@ class Turn:
     variables: Mapping[str, Any] | None = None
     logprobs: int | None = None
     limit_fits: bool = False
+    session: str | None = None
     ignored: list[str] = field(default_factory=list)

@@ -64,6 +64,7 @@ def responses_turn(body: ResponsesRequest) -> ResponsesTurn:
         tools=offer.tools,
         variables=effort_variables(body.reasoning.effort if body.reasoning is not None else None),
         limit_fits=True,
+        session=body.prompt_cache_key,
         ignored=ignored,
         body=body,
         offer=offer,
