@@ -24,13 +24,7 @@ VARIABLES: dict[str, dict[str, Any]] = {
     "low": {"reasoning_effort": "low", "enable_thinking": False},
     "images numbered": {"add_vision_id": True},
 }
-REFUSED = {
-    "system only",
-    "late system",
-    "two systems",
-    "tools and late system",
-    "an image in the system message",
-}
+REFUSED = {"system only", "an image in the system message"}
 THOUGHT = "<|im_start|>assistant\n<think>\n\n</think>\n\n"
 
 

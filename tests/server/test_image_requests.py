@@ -6,13 +6,16 @@ import base64
 import io
 from dataclasses import replace
 
+import httpx
 import numpy as np
 import openai
 import pytest
-from live import LiveServer
+from live import MODEL, LiveServer
+from picture_server import PictureServer, content, redirect
 from PIL import Image
 
 from flare.contract import ImageFit, ImageProfile
+from flare.frontend import FrontendAssets
 from flare.server import ServerSettings
 from flare.testing.tiny_text import START, tiny_assets
 
@@ -42,9 +45,13 @@ def picture(width: int, height: int, seed: int = 0) -> dict:
     return {"type": "image_url", "image_url": {"url": url}}
 
 
-def test_images_travel_with_the_request() -> None:
+def with_images() -> FrontendAssets:
     assets = tiny_assets(template=TEMPLATE)
-    assets = replace(assets, frontend=assets.frontend.model_copy(update={"images": PROFILE}))
+    return replace(assets, frontend=assets.frontend.model_copy(update={"images": PROFILE}))
+
+
+def test_images_travel_with_the_request() -> None:
+    assets = with_images()
     settings = ServerSettings(max_image_pixels=5000)
     with (
         LiveServer(settings, assets=assets) as server,
@@ -72,5 +79,74 @@ def test_images_travel_with_the_request() -> None:
             ({"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}, "is not fetched"),
             ({"type": "text", "text": START}, "2 image placeholders for 1 images"),
         ):
-            with pytest.raises(openai.BadRequestError, match=message):
+            with pytest.raises(openai.BadRequestError, match=message) as caught:
                 ask(picture(16, 8), bad)
+            assert caught.value.code == ("image_not_fetched" if "fetched" in message else "invalid_request")
+
+
+def test_an_image_at_an_address_is_the_image() -> None:
+    inline = picture(32, 32)
+    body = base64.b64decode(inline["image_url"]["url"].partition(",")[2])
+    other = base64.b64decode(picture(32, 32, seed=1)["image_url"]["url"].partition(",")[2])
+    answers = {
+        "/a.png": content(body),
+        "/there": redirect("/a.png"),
+        "/text": content(b"<html>", kind="text/html"),
+        "/junk.png": content(b"no image"),
+    }
+    with PictureServer(answers) as pictures:
+        settings = ServerSettings(allowed_media_domains=(f"127.0.0.1:{pictures.port}",))
+        with (
+            LiveServer(settings, assets=with_images()) as server,
+            openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as client,
+        ):
+
+            def ask(*urls: str) -> None:
+                parts = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
+                client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": parts}])
+
+            data = inline["image_url"]["url"]
+            ask(data, data, data)
+            ask(pictures.url("/a.png"), data, pictures.url("/there"))
+            answers["/a.png"] = content(other)
+            ask(pictures.url("/a.png"), data, data)
+            first, second, third = server.engine.counters.submissions
+            assert (first.prompt, first.images) == (second.prompt, second.images)
+            assert first.images[1:] == third.images[1:]
+            assert first.images[0].identity != third.images[0].identity, "the file is another one now"
+            for path, code, why in (
+                ("/text", "image_not_fetched", "is no image: its content-type is 'text/html'"),
+                ("/junk.png", "invalid_request", "is no image of PNG"),
+            ):
+                with pytest.raises(openai.BadRequestError, match=why) as caught:
+                    ask(data, pictures.url(path))
+                assert caught.value.code == code
+                assert caught.value.param == "messages[0].content[1].image_url.url"
+            with pytest.raises(openai.BadRequestError, match="does not allow 'localhost:"):
+                ask(pictures.url("/a.png", "localhost"))
+
+
+def test_every_protocol_takes_images_at_addresses() -> None:
+    body = base64.b64decode(picture(32, 32)["image_url"]["url"].partition(",")[2])
+    with PictureServer({"/a.png": content(body)}) as pictures:
+        settings = ServerSettings(allowed_media_domains=(f"127.0.0.1:{pictures.port}",))
+        url = pictures.url("/a.png")
+        anthropic = [{"role": "user", "content": [{"type": "image", "source": {"type": "url", "url": url}}]}]
+        bodies = {
+            "/v1/messages": {"max_tokens": 2, "messages": anthropic},
+            "/v1/responses": {
+                "input": [{"role": "user", "content": [{"type": "input_image", "image_url": url}]}]
+            },
+        }
+        with LiveServer(settings, assets=with_images()) as server, httpx.Client() as client:
+            for path, sent in bodies.items():
+                answer = client.post(f"{server.url}{path}", json={"model": MODEL, **sent})
+                assert answer.status_code == 200, answer.text
+            counted = client.post(
+                f"{server.url}/v1/messages/count_tokens", json={"model": MODEL, "messages": anthropic}
+            )
+            first, second = server.engine.counters.submissions
+        assert first.images == second.images
+        assert len(first.images) == 1
+        assert counted.json() == {"input_tokens": len(first.prompt)}
+        assert len(pictures.asked) == 3

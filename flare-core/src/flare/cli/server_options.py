@@ -63,6 +63,17 @@ CorsOriginOption = Annotated[
         help="Web origin whose pages may call this server, * for all; may be repeated.",
     ),
 ]
+MediaDomainsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allowed-media-domains",
+        metavar="HOST[:PORT]",
+        envvar="FLARE_ALLOWED_MEDIA_DOMAINS",
+        help="Host that images in chats may be fetched from, *.HOST for those below, * for every public one; "
+        "may be repeated.",
+        show_default="none: images are data: addresses",
+    ),
+]
 MaxBodyOption = Annotated[
     int,
     typer.Option("--max-body-mib", min=1, envvar="FLARE_MAX_BODY_MIB", help="Largest request body in MiB."),
@@ -120,6 +131,7 @@ def server_settings(
     api_keys: list[str] | None,
     api_key_file: Path | None,
     cors_origins: list[str] | None,
+    media_domains: list[str] | None,
     max_body_mib: int,
     max_connections: int,
     request_timeout: float | None,
@@ -138,6 +150,7 @@ def server_settings(
         max_body_bytes=max_body_mib * _MIB,
         api_keys=ApiKeys(keys),
         cors_origins=tuple(cors_origins or ()),
+        allowed_media_domains=tuple(media_domains or ()),
         request_timeout=request_timeout,
         io_timeout=io_timeout,
         max_connections=max_connections,

@@ -2,7 +2,7 @@
 
 from flare.frontend.assets import FrontendAssets
 from flare.frontend.detokenizer import Detokenizer
-from flare.frontend.errors import ContextLengthError, UnsupportedError
+from flare.frontend.errors import ContextLengthError, ImageAddressError, UnsupportedError
 from flare.frontend.logit_bias import resolve_logit_bias
 from flare.frontend.messages import normalize_messages
 from flare.frontend.output import TextOutput
@@ -25,6 +25,7 @@ __all__ = [
     "ContextLengthError",
     "Detokenizer",
     "FrontendAssets",
+    "ImageAddressError",
     "PartedOutput",
     "Prompt",
     "Prompts",

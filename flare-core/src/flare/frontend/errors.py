@@ -11,6 +11,12 @@ class UnsupportedError(RequestError):
     code = "unsupported"
 
 
+class ImageAddressError(RequestError):
+    """An image that is named by its address is not fetched; the message says why."""
+
+    code = "image_not_fetched"
+
+
 class ContextLengthError(RequestError):
     """Prompt, or prompt and requested output, do not fit the context; the message gives the numbers."""
 

@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from flare.errors import RequestError
 from flare.frontend.errors import UnsupportedError
+from flare.frontend.images import ImageAddress
 from flare.frontend.message_form import MessageForm
 from flare.frontend.tool_calls import CallReader
 
 Message = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class ImageAddress:
-    """The address of an image, and where in the body it stands."""
-
-    address: str
-    where: str
 
 
 _ROLES = ("system", "developer", "user", "assistant", "tool")

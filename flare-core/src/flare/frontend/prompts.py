@@ -10,9 +10,17 @@ from flare.contract import TemplateKind
 from flare.errors import CoreError, RequestError
 from flare.frontend.assets import FrontendAssets
 from flare.frontend.errors import ContextLengthError, UnsupportedError
-from flare.frontend.images import ImageCache, ImageLimits, PlacedImage, expand
+from flare.frontend.images import (
+    ImageAddress,
+    ImageCache,
+    ImageLimits,
+    ImagesWanted,
+    PlacedImage,
+    expand,
+)
 from flare.frontend.message_form import MessageForm
-from flare.frontend.messages import ImageAddress, normalize_messages
+from flare.frontend.messages import normalize_messages
+from flare.frontend.system_places import SystemPlaces
 from flare.frontend.template import ChatTemplate, Rendered
 from flare.frontend.tokenizer import Tokenizer, TooManyTokens
 from flare.frontend.tools import normalize_tools
@@ -33,11 +41,15 @@ class Prompt:
 
 class Prompts:
     """Makes prompts for one core. CPU-heavy for long input, safe to use from several threads.
+    `remote_images`: the caller fetches images, when it is told to by ImagesWanted.
 
     Raises CoreError when the core's assets cannot be used.
     """
 
-    def __init__(self, assets: FrontendAssets, image_limits: ImageLimits | None = None) -> None:
+    def __init__(
+        self, assets: FrontendAssets, image_limits: ImageLimits | None = None, remote_images: bool = False
+    ) -> None:
+        self._remote_images = remote_images
         frontend = assets.frontend
         self._profile = frontend.images
         self._images = None if frontend.images is None else ImageCache(frontend.images, image_limits)
@@ -57,25 +69,36 @@ class Prompts:
         """What of messages the template reads itself."""
         return MessageForm() if self._template is None else self._template.form
 
+    @property
+    def system_places(self) -> SystemPlaces:
+        """Where the template takes system messages."""
+        return SystemPlaces() if self._template is None else self._template.system_places
+
     def from_messages(
         self,
         messages: Sequence[Any],
         context: int | None = None,
         variables: Mapping[str, Any] | None = None,
         tools: Sequence[Any] | None = None,
+        fetched: Mapping[str, bytes | bytearray] | None = None,
     ) -> Prompt:
         """The prompt for the assistant's next message; `variables` are more of the template's, `tools` what
-        the model may call. Raises RequestError, UnsupportedError, and ContextLengthError for more than
-        `context` tokens."""
+        the model may call, `fetched` the contents of remote images by address. Raises RequestError,
+        UnsupportedError, and ContextLengthError for more than `context` tokens; ImagesWanted where the caller
+        fetches and has not."""
         addresses: list[ImageAddress] = []
         rendered = self._rendered(messages, addresses, variables=variables, tools=tools)
+        contents = fetched or {}
+        wanted = [one for one in addresses if one.is_remote and one.address not in contents]
+        if wanted and self._remote_images:
+            raise ImagesWanted(wanted)
         try:
             tokens, endpoints = self.tokenizer.encode_marked(rendered.text, rendered.message_ends, context)
         except TooManyTokens as error:
             raise _too_long(error.count, context, "messages") from None
         if not addresses:
             return _prompt(tokens, rendered.text, "messages", endpoints)
-        return self._with_images(rendered.text, tokens, endpoints, addresses, context)
+        return self._with_images(rendered.text, tokens, endpoints, addresses, contents, context)
 
     def _with_images(
         self,
@@ -83,11 +106,12 @@ class Prompts:
         tokens: Sequence[int],
         endpoints: Sequence[int],
         addresses: Sequence[ImageAddress],
+        contents: Mapping[str, bytes | bytearray],
         context: int | None,
     ) -> Prompt:
         assert self._images is not None
         assert self._profile is not None
-        images = [self._images.get(one.address, one.where) for one in addresses]
+        images = [self._images.get(one.address, one.where, contents.get(one.address)) for one in addresses]
         expanded = expand(tokens, endpoints, images, self._profile)
         if context is not None and len(expanded.tokens) > context:
             raise _too_long(len(expanded.tokens), context, "messages")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
@@ -28,7 +29,7 @@ from flare.server.formats import Format
 from flare.server.generate import generate
 from flare.server.health import add_health_routes
 from flare.server.identity import CoreIdentity, add_identity_routes
-from flare.server.jobs import Job, JobFactory
+from flare.server.jobs import Fetched, Job, JobFactory
 from flare.server.keys import KeyGuard
 from flare.server.lifetime import Lifetime
 from flare.server.messages.body import CountRequest, MessagesRequest
@@ -48,6 +49,11 @@ from flare.server.tokens import TokenRoutes
 from flare.server.unserved import IgnoredFields
 from flare.server.wire import json_bytes
 from flare.server.workers import Workers
+
+if TYPE_CHECKING:
+    from flare.server.remote_images import RemoteImages
+
+T = TypeVar("T")
 
 
 def create_app(
@@ -75,17 +81,26 @@ def create_app(
     sessions = Sessions()
     workers = Workers(settings)
     grammars = app.state.grammars = GrammarChecker()
+    images = _remote_images(settings)
+
+    async def run(body: bytearray, work: Callable[[Fetched], T]) -> T:
+        """`work` on a thread, with the images that it wants."""
+
+        def sized(fetched: Fetched) -> Awaitable[T]:
+            return workers.run(len(body) + sum(map(len, fetched.values())), work, fetched)
+
+        return await (sized({}) if images is None else images.provide(sized))
 
     async def respond(
-        request: Request, prepare: Callable[[bytearray, int], Job], form: type[Format]
+        request: Request, prepare: Callable[[bytearray, int, Fetched], Job], form: type[Format]
     ) -> Response:
         lifetime.check()
         if not engine.alive:
             raise UnavailableError("the engine died")
         if engine.ready is None:
             raise UnavailableError("the engine is still loading")
-        body = await read_body(request, settings)
-        job = await workers.run(len(body), prepare, body, engine.ready.context)
+        body, context = await read_body(request, settings), engine.ready.context
+        job = await run(body, lambda fetched: prepare(body, context, fetched))
         if job.constraint is not None:
             await grammars.check(job.constraint)
         ignored.report(request.state.record.id, job.turn.ignored)
@@ -93,11 +108,14 @@ def create_app(
             sessions.note(session, job.parts, request.state.record.id)
         return await generate(request, engine, job, form(job, model_name, vocabulary))
 
-    async def translate(request: Request, work: Callable[[bytearray, int | None], bytes]) -> Response:
+    async def translate(
+        request: Request, work: Callable[[bytearray, int | None, Fetched], bytes]
+    ) -> Response:
         lifetime.check()
         body = await read_body(request, settings)
         context = None if engine.ready is None else engine.ready.context
-        return Response(await workers.run(len(body), work, body, context), media_type="application/json")
+        answer = await run(body, lambda fetched: work(body, context, fetched))
+        return Response(answer, media_type="application/json")
 
     @app.post(
         "/v1/chat/completions",
@@ -115,7 +133,10 @@ def create_app(
         openapi_extra=body_of(CompletionRequest),
     )
     async def completions(request: Request) -> Response:
-        return await respond(request, jobs.completion, CompletionFormat)
+        def prepare(body: bytearray, context: int, _: Fetched) -> Job:
+            return jobs.completion(body, context)
+
+        return await respond(request, prepare, CompletionFormat)
 
     @app.post(
         "/v1/responses",
@@ -142,8 +163,8 @@ def create_app(
         openapi_extra=body_of(CountRequest),
     )
     async def count_tokens(request: Request) -> Response:
-        def counted(body: bytearray, context: int | None) -> bytes:
-            return json_bytes({"input_tokens": jobs.count(body)})
+        def counted(body: bytearray, context: int | None, fetched: Fetched) -> bytes:
+            return json_bytes({"input_tokens": jobs.count(body, fetched)})
 
         return await translate(request, counted)
 
@@ -154,7 +175,7 @@ def create_app(
         openapi_extra=body_of(TokenizeRequest),
     )
     async def tokenize(request: Request) -> Response:
-        return await translate(request, tokens.tokenize)
+        return await translate(request, lambda body, context, _: tokens.tokenize(body, context))
 
     @app.post(
         "/detokenize",
@@ -163,7 +184,7 @@ def create_app(
         openapi_extra=body_of(DetokenizeRequest),
     )
     async def detokenize(request: Request) -> Response:
-        return await translate(request, tokens.detokenize)
+        return await translate(request, lambda body, context, _: tokens.detokenize(body, context))
 
     add_model_routes(app, model_name, jobs, engine)
     add_health_routes(app, engine, lifetime)
@@ -189,6 +210,22 @@ def create_app(
     )
     app.openapi()  # made once, now: building it takes longer than a request may hold up others
     return app
+
+
+def _remote_images(settings: ServerSettings) -> RemoteImages | None:
+    """None where no host is allowed. Raises FlareError for a domain that is none."""
+    if not settings.allowed_media_domains:
+        return None
+    # Only now: the HTTP client takes a while to import.
+    from flare.server.remote_images import AllowedDomains, RemoteImages
+
+    return RemoteImages(
+        AllowedDomains(settings.allowed_media_domains),
+        most_bytes=settings.max_image_bytes,
+        most_together=settings.max_body_bytes,
+        timeout=settings.media_timeout,
+        at_once=settings.media_fetches,
+    )
 
 
 async def _refuse(request: Request, error: Exception) -> Response:

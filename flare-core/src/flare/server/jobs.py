@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
@@ -42,6 +43,9 @@ from flare.server.tools import with_instruction
 from flare.server.turn import Turn
 from flare.server.unserved import refuse_unserved
 
+Fetched = Mapping[str, bytes | bytearray]
+"""Contents of remote images by address."""
+
 _SAMPLING_FIELDS = tuple(SamplingRequest.__dataclass_fields__)
 
 
@@ -73,28 +77,30 @@ class JobFactory:
         self._model_name = model_name
         self._meter = meter
         self._frontend = assets.frontend
-        self.prompts = Prompts(assets, ImageLimits(settings.max_image_bytes, settings.max_image_pixels))
+        limits = ImageLimits(settings.max_image_bytes, settings.max_image_pixels)
+        self.prompts = Prompts(assets, limits, bool(settings.allowed_media_domains))
         self._policy = SamplingPolicy(assets.frontend.default_sampling, settings.zero_temperature)
         self.tokenizer = self.prompts.tokenizer
 
-    def chat(self, body: bytes | bytearray, context: int) -> Job:
-        """A chat request, for requests of at most `context` tokens. Raises RequestError, HTTPError."""
+    def chat(self, body: bytes | bytearray, context: int, fetched: Fetched) -> Job:
+        """A chat request, for requests of at most `context` tokens. Raises RequestError, HTTPError, and
+        ImagesWanted for images that may be fetched and are not in `fetched`."""
         request = parse_body(ChatRequest, body)
-        return self._turn(chat_turn(request, self._check(request)), context)
+        return self._turn(chat_turn(request, self._check(request)), context, fetched)
 
-    def messages(self, body: bytes | bytearray, context: int) -> Job:
+    def messages(self, body: bytes | bytearray, context: int, fetched: Fetched) -> Job:
         """A request of the Messages protocol. Raises as `chat` does."""
-        return self._turn(messages_turn(parse_body(MessagesRequest, body)), context)
+        return self._turn(messages_turn(parse_body(MessagesRequest, body)), context, fetched)
 
-    def responses(self, body: bytes | bytearray, context: int) -> Job:
+    def responses(self, body: bytes | bytearray, context: int, fetched: Fetched) -> Job:
         """A request of the Responses protocol. Raises as `chat` does."""
-        return self._turn(responses_turn(parse_body(ResponsesRequest, body)), context)
+        return self._turn(responses_turn(parse_body(ResponsesRequest, body)), context, fetched)
 
-    def count(self, body: bytes | bytearray) -> int:
+    def count(self, body: bytes | bytearray, fetched: Fetched) -> int:
         """Prompt tokens that a request of the Messages protocol would have. Raises as `chat` does."""
         request = parse_body(CountRequest, body)
         self.check_model(request.model)
-        return len(self._prompt(counted_turn(request), None).tokens)
+        return len(self._prompt(counted_turn(request), None, fetched).tokens)
 
     def completion(self, body: bytes | bytearray, context: int) -> Job:
         """A completion request. Raises RequestError, HTTPError."""
@@ -125,17 +131,17 @@ class JobFactory:
             raise RequestError("stream_options needs stream: true", field="stream_options")
         return refuse_unserved(request.model_extra or {}, request.n or 1)
 
-    def _turn(self, turn: Turn, context: int) -> Job:
+    def _turn(self, turn: Turn, context: int, fetched: Fetched) -> Job:
         self.check_model(turn.request.model)
-        prompt = self._prompt(turn, context)
+        prompt = self._prompt(turn, context, fetched)
         return self._job(turn, [prompt], context, form=self._frontend.output)
 
-    def _prompt(self, turn: Turn, context: int | None) -> Prompt:
+    def _prompt(self, turn: Turn, context: int | None, fetched: Fetched) -> Prompt:
         tools = turn.tools
         if tools.definitions and self._frontend.output.calls is None:
             raise UnsupportedError("this model's format of tool calls is not known", field="tools")
         messages = with_instruction(turn.messages, tools.instruction)
-        return self.prompts.from_messages(messages, context, turn.variables, tools.definitions)
+        return self.prompts.from_messages(messages, context, turn.variables, tools.definitions, fetched)
 
     def _completion_prompts(self, prompt: Any, context: int) -> list[Prompt]:
         if isinstance(prompt, str):

@@ -52,7 +52,7 @@ _PART_SCHEMA = {
                 "type": {"const": "image_url"},
                 "image_url": {
                     "type": "object",
-                    "properties": {"url": {"type": "string", "pattern": "^data:image/"}},
+                    "properties": {"url": {"type": "string", "pattern": "^(data:image/|https?://)"}},
                     "required": ["url"],
                 },
             },

@@ -25,6 +25,8 @@ class ServerSettings:
     is refused; `max_header_bytes` bounds a request's line and headers.
 
     `max_image_bytes` and `max_image_pixels` bound an image in a request, encoded and decoded.
+    `allowed_media_domains`: hosts that images may be fetched from; see `AllowedDomains`. An image must arrive
+    within `media_timeout` seconds; `media_fetches` are fetched at the same time.
     `debug_endpoints`: serve `/debug/cache`.
     """
 
@@ -41,6 +43,9 @@ class ServerSettings:
     debug_endpoints: bool = False
     max_image_bytes: int = 20 << 20
     max_image_pixels: int = 64 << 20
+    allowed_media_domains: tuple[str, ...] = ()
+    media_timeout: float = 10.0
+    media_fetches: int = 8
 
     def __post_init__(self) -> None:
         for name in (
@@ -50,6 +55,8 @@ class ServerSettings:
             "max_connections",
             "max_image_bytes",
             "max_image_pixels",
+            "media_timeout",
+            "media_fetches",
         ):
             if not getattr(self, name) > 0:
                 raise FlareError(f"{name} must be above 0, got {getattr(self, name)}", field=name)

@@ -49,7 +49,7 @@ class PromptCheck:
         """Compare one prompt, with `variables` of the template. False when both sides refuse it. Raises
         AssertionError with the first difference, `name` in front."""
         try:
-            text, ids = self._reference.prompt(conversation, variables or {}, self.prompts.message_form)
+            text, ids = self._reference.prompt(conversation, variables or {}, self.prompts)
         except Exception as refusal:  # a template can raise anything
             return self._refused(name, conversation, variables, refusal)
         try:

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flare.frontend import Prompts
 from flare.frontend.message_form import MessageForm
 from flare.testing.conversation import Conversation
 
@@ -23,11 +24,12 @@ class ReferencePrompts:
         self.tokenizer = _tokenizer(path, checkpoint)
 
     def prompt(
-        self, conversation: Conversation, variables: Mapping[str, Any], form: MessageForm
+        self, conversation: Conversation, variables: Mapping[str, Any], prompts: Prompts
     ) -> tuple[str, list[int]]:
-        """Text and token ids, images expanded, of a conversation in the `form` that its template reads.
-        Raises whatever the template raises."""
-        messages = [documented(message, form) for message in conversation.messages]
+        """Text and token ids, images expanded, of a conversation in the form that its template reads, as
+        `prompts` have found it. Raises whatever the template raises."""
+        messages = [documented(message, prompts.message_form) for message in conversation.messages]
+        messages = prompts.system_places.fitted(messages)
         values = {"tools": conversation.tools or None, "add_generation_prompt": True, **variables}
         maker = self.processor if conversation.has_images else self.tokenizer
         text: str = maker.apply_chat_template(messages, tokenize=False, **values)

@@ -8,5 +8,15 @@ from flare.frontend.images.cache import ImageCache
 from flare.frontend.images.expansion import Expanded, PlacedImage, expand
 from flare.frontend.images.patches import PreparedImage
 from flare.frontend.images.pixels import ImageLimits
+from flare.frontend.images.source import ImageAddress, ImagesWanted
 
-__all__ = ["Expanded", "ImageCache", "ImageLimits", "PlacedImage", "PreparedImage", "expand"]
+__all__ = [
+    "Expanded",
+    "ImageAddress",
+    "ImageCache",
+    "ImageLimits",
+    "ImagesWanted",
+    "PlacedImage",
+    "PreparedImage",
+    "expand",
+]

@@ -28,15 +28,19 @@ class ImageCache:
         self._nbytes = 0
         self._lock = threading.Lock()
 
-    def get(self, address: str, where: str) -> PreparedImage:
-        """The image at `address`. Raises RequestError naming `where`."""
-        key = hashlib.blake2b(address.encode(), digest_size=16).digest()
+    def get(self, address: str, where: str, fetched: bytes | bytearray | None = None) -> PreparedImage:
+        """The image at `address`; what was `fetched` from there may be another one each time. Raises
+        RequestError naming `where`."""
+        known_by = address.encode() if fetched is None else fetched
+        key = hashlib.blake2b(
+            known_by, digest_size=16, person=b"" if fetched is None else b"fetched"
+        ).digest()
         with self._lock:
             known = self._images.get(key)
             if known is not None:
                 self._images.move_to_end(key)
                 return known
-        content = image_bytes(address, self._limits.most_bytes, where)
+        content = image_bytes(address, self._limits.most_bytes, where) if fetched is None else fetched
         pixels = decoded(content, self._limits, where, self._profile.background)
         image = prepared(pixels, self._profile, where)
         self._keep(key, image)

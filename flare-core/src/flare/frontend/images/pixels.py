@@ -26,7 +26,9 @@ class ImageLimits:
 Colour = tuple[int, int, int]
 
 
-def decoded(content: bytes, limits: ImageLimits, where: str, background: Colour | None = None) -> Image.Image:
+def decoded(
+    content: bytes | bytearray, limits: ImageLimits, where: str, background: Colour | None = None
+) -> Image.Image:
     """RGB pixels, turned the way the camera was held (EXIF), over `background`; without one transparency is
     dropped.
 

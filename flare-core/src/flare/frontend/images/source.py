@@ -1,21 +1,46 @@
-"""Where the bytes of an image come from: `data:` addresses (RFC 2397). Nothing is ever fetched."""
+"""Where the bytes of an image come from: `data:` addresses (RFC 2397). Nothing is fetched here; who may fetch
+passes on what it got."""
 
 from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from flare.errors import RequestError
+from flare.frontend.errors import ImageAddressError
 
 _SHOWN = 60
 
 
+@dataclass(frozen=True, slots=True)
+class ImageAddress:
+    """The address of an image, and where in the body it stands."""
+
+    address: str
+    where: str
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether it names a file on a server."""
+        return self.address[:8].lower().startswith(("http://", "https://"))
+
+
+class ImagesWanted(Exception):
+    """A prompt cannot be made before the images at these addresses are there."""
+
+    def __init__(self, addresses: Sequence[ImageAddress]) -> None:
+        super().__init__(addresses)
+        self.addresses = tuple(addresses)
+
+
 def image_bytes(address: str, most: int, where: str) -> bytes:
-    """The encoded image at `address`. Raises RequestError, naming `where`, for any other address than
-    `data:image/...;base64,...`, and for more than `most` bytes."""
+    """The encoded image at `address`. Raises RequestError, naming `where`, for any other `data:` address than
+    `data:image/...;base64,...` and for more than `most` bytes, and ImageAddressError for other addresses."""
     head, comma, body = address.partition(",")
     if not address[:5].lower() == "data:":
-        raise RequestError(
+        raise ImageAddressError(
             f"{where}: {address[:_SHOWN]!r} is not fetched: this server takes images as data: addresses only",
             field=where,
         )
