@@ -89,6 +89,7 @@ def test_too_many_at_once_are_told_to_come_again() -> None:
         (lambda: json_schema({"enum": ["x" * 4000] * 40}, "f"), "too large"),
         (lambda: json_schema({"x" * 5000: 1}, "f"), "5000 characters"),
         (lambda: json_schema([], "f"), "must be a JSON schema"),
+        (lambda: json_schema({"$schema": "http://json-schema.org/draft-03/schema#"}, "f"), "draft 3"),
         (lambda: choice(["\ud800"], "f"), "surrogate"),
         (lambda: lark("x" * (bounds.MOST_BYTES + 1), "f"), "at most 131072"),
         (lambda: regex("a" * 5000, "f"), "5000 characters"),

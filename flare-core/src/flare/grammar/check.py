@@ -20,7 +20,7 @@ import numpy as np
 from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 
 from flare.grammar.bounds import COMPILE_BYTES, COMPILE_SECONDS, parser_limits
-from flare.grammar.errors import in_one_line
+from flare.grammar.errors import in_one_line, of_keyword
 
 _END = 256
 
@@ -39,10 +39,12 @@ class _Bytes:
 
 def problem_of(grammar: str, vocabulary: LLTokenizer) -> str | None:
     """What is wrong with a constraint's grammar; None when it can be served."""
-    text = json.dumps({"grammars": [json.loads(grammar)]})
+    constraint = json.loads(grammar)
+    text = json.dumps({"grammars": [constraint]})
     matcher = LLMatcher(vocabulary, text, log_level=0, limits=parser_limits())
     if matcher.is_error():
-        return in_one_line(matcher.get_error())
+        problem = in_one_line(matcher.get_error())
+        return of_keyword(problem) if "json_schema" in constraint else problem
     mask = np.frombuffer(matcher.compute_bitmask(), np.uint8)
     if matcher.is_error() or not mask.any():
         return "no output is possible"

@@ -36,6 +36,8 @@ def json_schema(
     if not isinstance(schema, dict | bool):
         raise GrammarError(f"{where} must be a JSON schema, an object", field=where)
     check_value(schema, where)
+    if isinstance(schema, dict) and "draft-03" in str(schema.get("$schema")):
+        raise GrammarError(f"{where}: $schema: draft 3 is not supported, later drafts are", field=where)
     schema = {} if schema is True else {"not": {}} if schema is False else schema
     options: dict[str, Any] = {"lenient": False, "coerce_one_of": False, "whitespace_flexible": whitespace}
     if whitespace:
