@@ -65,9 +65,12 @@ def _median_cost(runner: DirectRunner, program: Program) -> float:
     return statistics.median(times[1:] or times)
 
 
-def record_oracle(device: Device, prompt: Sequence[int], *, seed: int = 0) -> Oracle:
+def record_oracle(
+    device: Device, prompt: Sequence[int], *, seed: int = 0, input_noise: float = 0.0
+) -> Oracle:
     """Draw tokens for `prompt` with the core's defaults, with what later comparisons need: the model's
-    log-probabilities, how far they may differ elsewhere, and whether two runs differ here."""
+    log-probabilities, how far they may differ elsewhere (`input_noise`: see `logprob_bound`), and whether two
+    runs differ here."""
     contract: PreparedContract = device.contract
     temperature = contract.frontend.default_sampling.temperature
     count = min(ORACLE_TOKENS, contract.capacities.context - len(prompt))
@@ -77,7 +80,7 @@ def record_oracle(device: Device, prompt: Sequence[int], *, seed: int = 0) -> Or
         runner.reuse_pages()
     again = compare(draws, draw(runner, prompt, seed=seed, temperature=temperature, count=count))
     positions = tuple(_position(drawn) for drawn in draws if drawn.logprob is not None)
-    bound = logprob_bound(contract, draws) if positions else None
+    bound = logprob_bound(contract, draws, input_noise) if positions else None
     return Oracle(
         prompt=tuple(prompt),
         tokens=tuple(drawn.token for drawn in draws),

@@ -33,6 +33,7 @@ from flare.prepare.calibrate import MEASURED_KINDS, measure_costs, record_oracle
 from flare.prepare.cpu_target import CpuTarget
 from flare.prepare.definition import ProgramSet
 from flare.prepare.image_sizes import bounded
+from flare.prepare.input_rounding import input_noise
 from flare.prepare.layout import BufferLayout
 from flare.prepare.plan import CapacityRequest, ServingPlan, plan_serving
 from flare.prepare.progress import Progress
@@ -227,7 +228,7 @@ class PreparationSession:
                 costs = measure_costs(device, advance=lambda: bar.advance(1))
             prompt = self._oracle_prompt(frontend, contract)
             with self.progress.phase("Record oracle"):
-                oracle = record_oracle(device, prompt)
+                oracle = record_oracle(device, prompt, input_noise=input_noise(contract, writer))
             self.target.examine(device, programs, prompt, self.progress)
         finally:
             device.close()

@@ -6,6 +6,9 @@ effects grow with the square root of their number (Higham and Mary 2019, "A new 
 rounding error analysis"). Results are rounded to the type of the weights, sums of K products are kept in
 float32, which adds sqrt(K) of its own roundings. A relative error of the last hidden vector changes logits in
 proportion to their spread over the vocabulary, of which the recorded log-probabilities show the upper end.
+
+Where a model rounds the inputs of products to few bits, that rounding takes the place of the others: see
+`flare.prepare.input_rounding`. Vectors that have nothing to do with each other differ by sqrt(2).
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ _ROUNDOFF = {
     DType.F8_E5M2: 2.0**-8,
 }
 _ROUNDINGS = 8  # per layer: norms, projections, attention, activation, two residual sums
+_UNRELATED = math.sqrt(2)
 _MARGIN = 2.0  # the largest of hundreds of values, not a typical one
 
 
@@ -39,8 +43,9 @@ class Bound:
     basis: str
 
 
-def logprob_bound(contract: PreparedContract, draws: Sequence[Drawn]) -> Bound:
-    """The bound for `draws` of a core, at least one of them with log-probabilities."""
+def logprob_bound(contract: PreparedContract, draws: Sequence[Drawn], input_noise: float = 0.0) -> Bound:
+    """The bound for `draws` of a core, at least one of them with log-probabilities. `input_noise` is the
+    relative difference between two roundings of the inputs of products; 0 where inputs keep their type."""
     weights = [b for b in contract.buffers if b.region is Region.WEIGHTS and b.dtype in _ROUNDOFF]
     roundoff, dtype = max(((_ROUNDOFF[b.dtype], b.dtype.value) for b in weights), default=(2.0**-24, "F32"))
     terms = max((b.shape[-1] for b in weights if len(b.shape) > 1), default=1)
@@ -48,8 +53,12 @@ def logprob_bound(contract: PreparedContract, draws: Sequence[Drawn]) -> Bound:
     unit = max(roundoff, 2.0**-24 * math.sqrt(terms))
     spread = max(max(d.top.values(), default=0.0) - min(d.top.values(), default=0.0) for d in draws)
     spread = max(spread, 1.0)
-    basis = (
-        f"{_MARGIN:g} x {unit:.3g} ({dtype}, sums of {terms}) x sqrt({_ROUNDINGS} x {layers} layers) "
-        f"x {spread:.3g} (range of the recorded log-probabilities)"
-    )
-    return Bound(_MARGIN * unit * math.sqrt(_ROUNDINGS * layers) * spread, basis)
+    what = f"{dtype}, sums of {terms}"
+    if input_noise > unit:
+        unit, what = input_noise, "inputs rounded to few bits"
+    roundings = f"{unit:.3g} ({what}) x sqrt({_ROUNDINGS} x {layers} layers)"
+    relative = unit * math.sqrt(_ROUNDINGS * layers)
+    if relative > _UNRELATED:
+        roundings, relative = f"{_UNRELATED:.3g} (unrelated: {roundings})", _UNRELATED
+    basis = f"{_MARGIN:g} x {roundings} x {spread:.3g} (range of the recorded log-probabilities)"
+    return Bound(_MARGIN * relative * spread, basis)
