@@ -31,13 +31,13 @@ from flare_components.modules import (
     GatedDeltaNet,
     GroupRotary,
     HyperConnection,
-    NgramHash,
     NgramInjection,
     PackedGatedMLP,
     RoutedExperts,
     SelectedAttention,
     SoftmaxRouter,
 )
+from flare_components.serving import NgramHash
 
 F32 = torch.float32
 

@@ -83,6 +83,17 @@ def unknown_literal(d: Document) -> None:
     d["steps"][0]["args"] = [{"named": "memory_format", "value": "__dict__"}]
 
 
+def write_into_a_weight(d: Document) -> None:
+    def writing(step: Document) -> int:
+        """The operand that the step writes, or -1."""
+        places = d["operators"][step["op"]]["schema_text"].split("(", 1)[1].split(", ")
+        return next((place for place, text in enumerate(places) if "!" in text), -1)
+
+    step = next(step for step in d["steps"] if writing(step) >= 0)
+    weight = next(i for i, view in enumerate(d["views"]) if view["buffer"].startswith("weights/"))
+    step["args"][writing(step)] = {"v": weight}
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -101,6 +112,7 @@ def unknown_literal(d: Document) -> None:
         (view_between_elements, "misaligned"),
         (unread_temporary, "temporary 99 is read before"),
         (unknown_literal, "unknown operand"),
+        (write_into_a_weight, "program resume: flare::.* writes a constant"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import enum
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -72,7 +73,8 @@ def fields(settings: type) -> Names:
 def _default(field: dataclasses.Field[Any]) -> str:
     if field.default_factory is not dataclasses.MISSING:
         return f"{field.default_factory.__name__}()"
-    return repr(field.default)
+    default = field.default
+    return default.value if isinstance(default, enum.Enum) else repr(default)
 
 
 def hooks(specification: Any) -> Names:

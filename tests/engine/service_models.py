@@ -40,6 +40,15 @@ MODELS = [
         image_patches=(6, 12),
         image_features=18,
     ),
+    HashModel(
+        context=40,
+        page_tokens=4,
+        pages=16,
+        snapshot_rows=16,
+        vocab_size=VOCABULARY,
+        resident=True,
+        shape=HashShape(table=409),
+    ),
 ]
 LONG = [
     HashModel(
@@ -116,6 +125,15 @@ SPECULATIVE = [
     ),
     speculative(
         (4, 0, 1, 4), (4, 3, 4, 16), (4, 7, 8, 32), page_tokens=8, pages=9, snapshot_rows=12, agreement=250
+    ),
+    speculative(
+        (1, 2, 3, 3),
+        (4, 3, 4, 13),
+        pages=17,
+        snapshot_rows=9,
+        host_proposals=True,
+        resident=True,
+        shape=HashShape(history=4, table=97),
     ),
     speculative(
         (1, 7, 8, 8),

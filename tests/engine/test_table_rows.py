@@ -1,4 +1,6 @@
-"""Tables with host delivery: which rows, where they go, and what a core must declare for them."""
+"""Rows of tables, from the host and read by programs: which, where they go, and what a core must declare."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 
 from flare.contract import PendingTokens, PreparedContract, ProgramKind, TableResource
 from flare.device.lookups import NgramLookup, lookup_of
+from flare.device.sim_ops import OPERATORS
 from flare.engine.table_rows import TableRows
 from flare.errors import CoreError
 from flare.testing.hash_model import HashModel
@@ -86,6 +89,50 @@ def test_rows_reach_every_program():
     plain.run()
     assert plain.output("a") != harness.output("a"), "the table enters the state"
     assert harness.engine.scheduler._max_frames == 1
+
+
+def test_programs_that_read_rows_need_no_tokens_from_the_host():
+    harness = Harness(replace(TABLED, host_fed=False, resident=True))
+    prompt = tuple(number % 23 for number in range(0, 60, 3))
+    for name, tokens in (("a", prompt), ("separated", (*prompt, 2, 2, 5)), ("short", (7,))):
+        harness.submit(request(name, tokens))
+    harness.run()
+    harness.submit(request("again", prompt))
+    harness.run()
+    harness.check()
+    assert not harness.device.tables
+    assert harness.engine.scheduler._max_frames == 2
+
+
+@pytest.mark.parametrize("fault", ["no history", "another row's", "before it was written"])
+def test_wrong_histories_of_tokens_are_noticed(monkeypatch, fault):
+    name = "sim::read_grams"
+    right = OPERATORS[name]
+
+    def read(tokens, starts, lengths, slots, rows, consumed, history, table, parameters):
+        if fault == "no history":
+            consumed = np.zeros_like(consumed)
+        elif fault == "another row's":
+            history = np.roll(history, 1, 0)
+        else:
+            history = np.roll(history, 1, 1)
+        return right.run(tokens, starts, lengths, slots, rows, consumed, history, table, parameters)
+
+    monkeypatch.setitem(OPERATORS, name, replace(right, run=read))
+    harness = Harness(replace(TABLED, host_fed=False, resident=True, context=41))
+    for request_name, prompt in (("a", (5, 6, 7, 8, 9, 1)), ("b", (6, 2, 6))):
+        harness.submit(request(request_name, prompt))
+    harness.run()
+    with pytest.raises(AssertionError):
+        harness.check()
+
+
+def test_a_table_that_programs_read_is_a_buffer():
+    content = image(replace(TABLED, host_fed=False, resident=True)).contract.model_dump()
+    (placed,) = (one for one in content["buffers"] if one["region"] == "table_rows")
+    placed["region"] = "scratch"
+    with pytest.raises(ValueError, match="table grams is resident, but no buffer has it"):
+        PreparedContract.model_validate(content)
 
 
 @pytest.mark.parametrize("fault", ["no history", "the token before", "another lane"])

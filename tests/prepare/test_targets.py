@@ -32,7 +32,7 @@ from flare_recipe_smollm.recipe import RECIPE
 class ForeignTarget:
     """Payloads of another format, a segment of its own with contents, and no operators to import."""
 
-    device, instruction_set, weight_copies, prefill_chunk = "sm_90", None, 1.0, 128
+    device, instruction_set, weight_copies, table_copies, prefill_chunk = "sm_90", None, 1.0, 1.0, 128
 
     def versions(self) -> dict[str, str]:
         return {"toolkit": "13.0"}

@@ -91,7 +91,7 @@ _REPLACED = {
     Qwen4ExpTextAttention.__name__: "SelectedAttention: paged keys, pooled index keys, stacked projections",
     Qwen4ExpTextRotaryEmbedding.__name__: "GroupRotary: tables of rows and of their groups",
     Qwen4ExpTextSparseMoeBlock.__name__: "ExpertMixture: weights stay in the format they are stored in",
-    Qwen4ExpTextPLELayer.__name__: "NgramLayer: rows come from the host, the table is never in memory",
+    Qwen4ExpTextPLELayer.__name__: "NgramLayer: rows come in the batch, the table is never in memory",
 }
 
 

@@ -19,7 +19,7 @@ from flare_recipe_qwen.schemes import QwenSchemes
 
 
 class TextPrograms:
-    """The programs of the model. The host delivers rows of n-gram tables."""
+    """The programs of the model, which find the rows of its n-gram tables in their batches."""
 
     def compose(
         self, plan: ServingPlan, model: nn.Module, layout: BufferLayout, weights: dict[str, BufferView]

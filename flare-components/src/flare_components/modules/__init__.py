@@ -13,7 +13,7 @@ from flare_components.modules.hyper_connection import HyperConnection, Injection
 from flare_components.modules.image_encoder import ImageEncoder
 from flare_components.modules.latent_attention import LatentAttention
 from flare_components.modules.mlp import PackedGatedMLP
-from flare_components.modules.ngram_hash import HashConstants, NgramHash, hash_constants
+from flare_components.modules.ngram_hash import HashConstants, hash_constants
 from flare_components.modules.ngram_injection import NgramInjection
 from flare_components.modules.norm import RMSNorm
 from flare_components.modules.packed_experts import PackedExperts, experts_for
@@ -38,7 +38,6 @@ __all__ = [
     "ImageEncoder",
     "Injection",
     "LatentAttention",
-    "NgramHash",
     "NgramInjection",
     "PackedExperts",
     "PackedGatedMLP",

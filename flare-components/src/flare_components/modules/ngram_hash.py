@@ -1,4 +1,4 @@
-"""Which rows of hashed n-gram tables a position reads, and the constants of the hash."""
+"""The constants of the hash that tells which rows of an n-gram table a position reads."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import math
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
-
-from flare_components.serving.batch import Batch, ModelState
+from torch import Tensor
 
 _WORD = (1 << 64) - 1
 _GAMMA = 0x9E3779B97F4A7C15
@@ -62,35 +60,3 @@ def _next_prime(value: int) -> int:
     while value < 2 or any(value % divisor == 0 for divisor in range(2, math.isqrt(value) + 1)):
         value += 1
     return value
-
-
-class NgramHash(nn.Module):
-    """Rows i64[N, E, G] of E tables for packed rows, -1 for padding; moves the token history `history` on.
-
-    Rows of the three buffers are the `HashConstants` of one table each: constants of the recipe, or they come
-    with the checkpoint.
-    """
-
-    def __init__(
-        self, *, order: int, heads: int, boundary: int, tables: int = 1, history: str = "tokens"
-    ) -> None:
-        super().__init__()
-        self.boundary, self.history = boundary, history
-        columns = (order - 1) * heads
-        for name, extent in (("multipliers", order), ("moduli", columns), ("offsets", columns)):
-            self.register_buffer(name, torch.empty(tables, extent, dtype=torch.int64, device="meta"))
-
-    def forward(self, batch: Batch, state: ModelState) -> Tensor:
-        """Once in a step, before anything reads the rows."""
-        rows: Tensor = torch.ops.flare.ngram_rows(
-            batch.ids,
-            state.rows[self.history][0],
-            batch.query_start,
-            batch.context_lens,
-            batch.live_rows,
-            self.multipliers,
-            self.moduli,
-            self.offsets,
-            self.boundary,
-        )
-        return rows

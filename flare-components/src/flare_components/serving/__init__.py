@@ -2,5 +2,6 @@
 
 from flare_components.serving.batch import Batch, Forward, ImageEncoder, ModelState
 from flare_components.serving.compose import compose
+from flare_components.serving.ngram_hash import NgramHash
 
-__all__ = ["Batch", "Forward", "ImageEncoder", "ModelState", "compose"]
+__all__ = ["Batch", "Forward", "ImageEncoder", "ModelState", "NgramHash", "compose"]

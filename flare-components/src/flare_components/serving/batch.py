@@ -17,7 +17,7 @@ class Batch:
     ids i32[N] (-1 padding), positions i32[N], lanes i32[N] (-1 padding), query_start i32[L+1],
     context_lens i32[L] (tokens in the cache including this batch, 0 for an idle lane),
     page_table i32[L, MP], slot_mapping i64[N] (-1 padding), live_rows i32[L] (-1 idle). table_rows: for every
-    table whose rows the host delivers, the R rows u8[N, R, row bytes] of each token, zero for padding.
+    table, the R rows u8[N, R, row bytes] of each token, zero for padding, whoever read them.
     Of a model with an image encoder: rope_positions i32[3, N] (time, row, column) and, in prefill, features
     [F, H] of a request's images with feature_indices i32[N] (-1 for text).
     """

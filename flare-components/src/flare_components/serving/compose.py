@@ -21,6 +21,7 @@ from flare.contract import (
 from flare.prepare import BufferLayout, ProgramDefinition, ProgramSet, ServingPlan
 from flare_components.serving.batch import ImageEncoder
 from flare_components.serving.generation import (
+    ConsumingProgram,
     DecodeProgram,
     GeneratingProgram,
     PrefillProgram,
@@ -42,8 +43,9 @@ def compose(
     """All programs of a decoder, and of the image encoder that it may have.
 
     `model` implements `Forward` and lives on the meta device; `weights` maps its parameter and buffer
-    names to storage already placed in `layout`. The model finds the rows of `tables` in its batches; the host
-    delivers them, and feeds decode programs their pending tokens.
+    names to storage already placed in `layout`. The model finds the rows of `tables` in its batches. As
+    `plan.tables` says, the host delivers them, and feeds decode programs their pending tokens; or programs
+    read them, for which the model declares a history of tokens. Raises CapacityError where they cannot.
     """
     encoder = cast(ImageEncoder | None, getattr(model, "image_encoder", None))
     if (encoder is None) != (not plan.capacities.image_patches):
@@ -76,6 +78,7 @@ def compose(
             below=f"{major}.{int(minor) + 1}",
         ),
         tables=tuple(tables),
+        constants={} if storage.resident is None else storage.resident.constants,
     )
 
 
@@ -88,7 +91,13 @@ def _define(
     weights: dict[str, BufferView] | None = None,
 ) -> ProgramDefinition:
     generating = isinstance(module, GeneratingProgram)
-    delivered = [binding.table for binding in module.bindings if binding.table is not None]
+    uses = [
+        TableUse(table=binding.table, delivery="host_rows")
+        for binding in module.bindings
+        if binding.table is not None
+    ]
+    if isinstance(module, ConsumingProgram):
+        uses += [TableUse(table=name, delivery="resident") for name in module.contents]
     fed = any(binding.source is ValueSource.PENDING_TOKENS for binding in module.bindings)
     pending = PendingTokens.HOST if fed else PendingTokens.DEVICE
     return ProgramDefinition(
@@ -102,5 +111,5 @@ def _define(
         completion=module.completion if generating else (),
         pending=pending if kind is ProgramKind.DECODE else PendingTokens.NONE,
         rows_per_lane=int(kind is not ProgramKind.VISION),
-        tables=tuple(TableUse(table=table, delivery="host_rows") for table in delivered),
+        tables=tuple(uses),
     )

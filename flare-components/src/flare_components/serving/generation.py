@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import cast
 
 import torch
@@ -11,6 +13,7 @@ from flare.contract import BufferView, CompletionField, ValueSource
 from flare_components.ops.sampling import READS as SAMPLER_READS
 from flare_components.serving.batch import Batch, Forward, ModelState
 from flare_components.serving.module import ProgramModule, Registered
+from flare_components.serving.ngram_hash import NgramHash
 from flare_components.serving.storage import Storage
 
 S = ValueSource
@@ -93,7 +96,39 @@ class GeneratingProgram(ProgramModule):
         )
 
 
-class PrefillProgram(GeneratingProgram):
+class ConsumingProgram(GeneratingProgram):
+    """What consumes tokens, and so needs rows of tables: the host's, or those that it finds itself."""
+
+    def __init__(
+        self, storage: Storage, model: nn.Module, lanes: int, tokens: int, sources: tuple[ValueSource, ...]
+    ) -> None:
+        super().__init__(storage, model, lanes, tokens, sources)
+        tables = storage.resident
+        self.contents: Registered[str] = self.place_all("resident", {} if tables is None else tables.contents)
+        self.hash: NgramHash | None = None
+        if tables is not None:
+            self.hash = NgramHash(
+                order=tables.order,
+                heads=tables.functions,
+                boundary=tables.separator,
+                tables=len(tables.contents),
+                history=tables.history,
+            )
+            self.views |= {f"hash.{name}": view for name, view in tables.numbers.items()}
+
+    def hidden(self, batch: Batch) -> Tensor:
+        """Final hidden vectors [N, H] of `batch`, which gets the rows of tables here."""
+        rows: Mapping[str, Tensor] = self.table_rows
+        if self.hash is not None:
+            found = self.hash(batch, self.state)
+            rows = {
+                name: flare.gather_rows(table, found[:, place].flatten()).view(*found[:, place].shape, -1)
+                for place, (name, table) in enumerate(self.contents.items())
+            }
+        return self.served.hidden(replace(batch, table_rows=rows), self.state)
+
+
+class PrefillProgram(ConsumingProgram):
     """One chunk of one request's prompt; draws the first token when the chunk is the last."""
 
     probes = ("hidden", "logits")
@@ -132,12 +167,11 @@ class PrefillProgram(GeneratingProgram):
             page_table=page_table,
             slot_mapping=flare.slot_mapping(page_table, positions, lanes, self.page_tokens),
             live_rows=u[S.LIVE_ROWS],
-            table_rows=self.table_rows,
             features=self.features if self.spatial else None,
             feature_indices=u[S.FEATURE_INDICES] if self.spatial else None,
             rope_positions=self.rope_positions,
         )
-        hidden = self.served.hidden(batch, self.state)
+        hidden = self.hidden(batch)
         last = flare.gather_rows(hidden, lengths - 1)
         flare.scatter_rows(self.saved_hidden, u[S.LIVE_ROWS], last)
         flare.advance(slots, lengths, r["consumed"])
@@ -147,9 +181,9 @@ class PrefillProgram(GeneratingProgram):
         return hidden, logits
 
 
-class DecodeProgram(GeneratingProgram):
-    """One token of every lane: consume the pending token, draw the next. With rows of tables the host feeds
-    the pending token as well, so that rows and token belong together."""
+class DecodeProgram(ConsumingProgram):
+    """One token of every lane: consume the pending token, draw the next. Where the host delivers rows of
+    tables, it feeds the pending token as well, so that rows and token belong together."""
 
     SOURCES = (S.LANE_SLOTS, S.LIVE_ROWS, S.PAGE_UPDATES, S.TABLE_ROWS, S.GRAMMAR_MASK)
 
@@ -179,10 +213,9 @@ class DecodeProgram(GeneratingProgram):
             page_table=page_table,
             slot_mapping=flare.slot_mapping(page_table, positions, lanes, self.page_tokens),
             live_rows=torch.where(slots >= 0, u[S.LIVE_ROWS], -1).to(torch.int32),
-            table_rows=self.table_rows,
             rope_positions=self.rope_positions,
         )
-        hidden = self.served.hidden(batch, self.state)
+        hidden = self.hidden(batch)
         flare.scatter_rows(self.saved_hidden, batch.live_rows, hidden)
         flare.advance(slots, counts, r["consumed"])
         logits = self.served.logits(hidden)

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from flare.contract import BufferView, CompletionBinding, CompletionField, DType, Region, TableResource
 from flare.contract.geometry import ALIGNMENT, BlockGeometry
 from flare.contract.schemes import CacheScheme, GroupedScheme, SavedHiddenScheme
-from flare.prepare import BufferLayout, ServingPlan, Window
+from flare.prepare import BufferLayout, ServingPlan, TableDelivery, Window
 from flare_components.serving.batch import ImageEncoder
 from flare_components.serving.request_state import place_request_state
+from flare_components.serving.resident_tables import ResidentTables, place_tables
 from flare_components.serving.uploads import UploadShape
 
 
@@ -18,7 +19,8 @@ from flare_components.serving.uploads import UploadShape
 class Storage:
     """Views of everything a program may touch. `pages` and `rows` map a scheme to one view per layer;
     `page_blocks` and `row_blocks` are the same bytes as whole blocks u8[n, nbytes]. The host delivers rows of
-    `tables`. `features` [F, width] are those of the images that `encoder` encodes."""
+    `tables`, programs read those of `resident`. `features` [F, width] are those of the images that `encoder`
+    encodes."""
 
     request: dict[str, BufferView]
     pages: dict[str, tuple[BufferView, ...]]
@@ -28,6 +30,7 @@ class Storage:
     saved_hidden: BufferView
     plan: ServingPlan
     tables: tuple[TableResource, ...] = ()
+    resident: ResidentTables | None = None
     encoder: ImageEncoder | None = None
     features: BufferView | None = None
 
@@ -58,9 +61,10 @@ def place_storage(
     tables: tuple[TableResource, ...] = (),
     encoder: ImageEncoder | None = None,
 ) -> Storage:
-    """Place every non-weight buffer of a core."""
+    """Place every non-weight buffer of a core. Raises CapacityError as `place_tables`."""
     capacities = plan.capacities
     page_count, row_count = capacities.addressable_pages, capacities.addressable_rows
+    hosted = plan.tables is TableDelivery.HOST
     page_blocks = layout.add("pages", Region.PAGES, DType.U8, (page_count, plan.page.nbytes), role="pages")
     row_blocks = layout.add("rows", Region.ROWS, DType.U8, (row_count, plan.row.nbytes), role="rows")
     storage = Storage(
@@ -73,7 +77,8 @@ def place_storage(
         row_blocks=row_blocks,
         saved_hidden=_saved_hidden(plan),
         plan=plan,
-        tables=tables,
+        tables=tables if hosted else (),
+        resident=None if hosted else place_tables(layout, plan, tables),
         encoder=encoder,
         features=None if encoder is None else _place_features(layout, plan, encoder),
     )

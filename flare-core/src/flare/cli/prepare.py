@@ -26,6 +26,13 @@ class Target(StrEnum):
     CUDA = "cuda"
 
 
+class Tables(StrEnum):
+    """Who reads rows of tables."""
+
+    HOST = "host"
+    DEVICE = "device"
+
+
 class Forward(StrEnum):
     """What is captured for a GPU."""
 
@@ -66,7 +73,8 @@ def prepare(
     memory: Annotated[
         str | None,
         typer.Option(
-            help="Bound for weights, state and pages together, such as 6G or 512M.", show_default="as needed"
+            help="Bound for weights, state, images and pages together, such as 6G or 512M.",
+            show_default="as needed",
         ),
     ] = None,
     page_tokens: Annotated[
@@ -86,6 +94,13 @@ def prepare(
             show_default="four of the largest images",
         ),
     ] = None,
+    tables: Annotated[
+        Tables,
+        typer.Option(
+            help="Of a model with n-gram tables: the host uploads the rows that a step needs, or programs "
+            "find and read them."
+        ),
+    ] = Tables.HOST,
     forward: Annotated[
         Forward, typer.Option(help="GPU only: what of programs is captured. See docs/gpu.md.")
     ] = Forward.MODULES,
@@ -111,6 +126,7 @@ def prepare(
     from flare.contract import DType
     from flare.prepare.diagnostics import Diagnostics, Form
     from flare.prepare.plan import CapacityRequest, format_bytes, parse_bytes
+    from flare.prepare.table_delivery import TableDelivery
     from flare.prepare.targets import check_target
     from flare.recipes import discover
 
@@ -124,6 +140,7 @@ def prepare(
         page_tokens=page_tokens,
         image_patches=image_patches,
         image_features=image_features,
+        tables=TableDelivery(tables.value),
     )
     diagnostics = Diagnostics(form=Form(forward.value), eager=eager, relocatable=relocatable)
     check_target(device.value, discover().choose(name).distribution, diagnostics)

@@ -14,7 +14,7 @@ from flare.contract.geometry import PageGeometry, RowGeometry, page_geometry, ro
 from flare.contract.identity import FORMAT_VERSION, Identity, Provenance
 from flare.contract.programs import Program, ProgramKind
 from flare.contract.schemes import CacheScheme
-from flare.contract.table_rows import check_table_rows
+from flare.contract.table_rows import check_resident_tables, check_table_rows
 from flare.contract.tables import TableResource
 
 REQUIRED_KINDS = (ProgramKind.START, ProgramKind.PREFILL, ProgramKind.DECODE)
@@ -97,6 +97,7 @@ class PreparedContract(ContractModel):
             if unknown := {use.table for use in program.tables} - tables:
                 raise ValueError(f"program {program.name}: unknown tables {sorted(unknown)}")
             check_table_rows(program)
+            check_resident_tables(program, self.tables, self.buffers)
             ranks = [payload.rank for payload in program.payloads]
             if ranks != list(range(self.identity.world_size)):
                 raise ValueError(f"program {program.name}: payloads for ranks {ranks}")

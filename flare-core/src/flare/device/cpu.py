@@ -20,6 +20,7 @@ from flare.device.cpu_memory import CpuMemory, TensorSource
 from flare.device.cpu_operators import OperatorTable, load_library
 from flare.device.cpu_program import CpuProgram
 from flare.device.load_times import LoadTimes
+from flare.device.mapped_tables import MappedTables
 from flare.device.options import LoadOptions
 from flare.device.sizing import chosen_counts, sized
 from flare.device.tables import host_tables
@@ -80,6 +81,7 @@ class CpuDevice:
         )
         self.tables = host_tables(contract, source.bytes)
         self.tokenizer = np.frombuffer(source.bytes(contract.frontend.tokenizer_asset), np.uint8)
+        self._mapped = MappedTables(contract, self._memory.tables, source.bytes)
         self.ledger = {**self._memory.ledger, "packed_weights": table.packed_bytes}
         self._ended = 0  # the program before, in nanoseconds
         self._upload = self._bytes_of(Region.UPLOAD)
@@ -102,6 +104,7 @@ class CpuDevice:
                 compiled.run()
         except (RuntimeError, IndexError, TypeError, ValueError) as error:
             raise DeviceError(f"program {program} failed: {error}") from error
+        self._mapped.ran(spec)
         before, self._ended = self._ended or started, time.perf_counter_ns()
         elapsed, gap = (self._ended - started) / 1000, (started - before) / 1000
         return CpuFrame(self._completion[: spec.completion_bytes].copy(), elapsed, gap)

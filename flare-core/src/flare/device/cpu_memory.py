@@ -8,9 +8,10 @@ from typing import Protocol
 
 import torch
 
-from flare.contract import BufferSpec, BufferView, Initial
+from flare.contract import BufferSpec, BufferView, Initial, Region
 from flare.contract.buffers import dense_strides
 from flare.device.base import Bytes
+from flare.device.mapped_tables import mapped
 from flare.device.torch_types import TORCH_DTYPES
 from flare.errors import CapacityError, CoreError
 
@@ -58,6 +59,7 @@ class CpuMemory:
     """Allocates and fills every buffer of rank 0. Raises CoreError for contents that do not fit.
 
     Programs may address all of `buffers`; `used`, of which some are shorter, are counted and given out.
+    `tables` are the core tensors that stay in the file.
     """
 
     def __init__(
@@ -67,16 +69,22 @@ class CpuMemory:
         self._specs = {buffer.name: buffer for buffer in used or buffers if buffer.rank == 0}
         self._blocks: dict[str, torch.Tensor] = {}
         self._views: dict[BufferView, torch.Tensor] = {}
+        self.tables: set[str] = set()
         requests: list[tuple[str, memoryview]] = []
         for spec in (buffer for buffer in buffers if buffer.rank == 0):
+            stored = None if spec.tensor is None else source.bytes(spec.tensor)
+            if stored is not None and len(stored) != spec.nbytes:
+                raise CoreError(f"tensor {spec.tensor} does not fill buffer {spec.name}", field=spec.name)
+            if stored is not None and spec.region is Region.TABLE_ROWS:
+                assert spec.tensor is not None
+                self._blocks[spec.name] = mapped(stored)
+                self.tables.add(spec.tensor)
+                continue
             # Both are aligned to at least 64 bytes, the alignment of every view offset.
             zero = spec.initial is Initial.ZERO
             block = _zeros(spec) if zero else torch.empty(max(spec.nbytes, 1), dtype=torch.uint8)
             self._blocks[spec.name] = block
-            if spec.initial is Initial.BYTES:
-                assert spec.tensor is not None
-                if len(source.bytes(spec.tensor)) != spec.nbytes:
-                    raise CoreError(f"tensor {spec.tensor} does not fill buffer {spec.name}", field=spec.name)
+            if spec.tensor is not None:
                 requests.append((spec.tensor, memoryview(block.numpy()[: spec.nbytes])))
         source.upload(requests)
 
@@ -117,10 +125,12 @@ class CpuMemory:
 
     @property
     def ledger(self) -> dict[str, int]:
-        """Bytes held, by region."""
+        """Bytes held, by region; mapped tables are not."""
         totals: dict[str, int] = {}
         for name in self._blocks:
             spec = self._specs[name]
+            if spec.tensor in self.tables:
+                continue
             totals[spec.region.value] = totals.get(spec.region.value, 0) + spec.nbytes
         return totals
 

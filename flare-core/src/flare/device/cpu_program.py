@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,6 +64,7 @@ class CpuProgram:
         constant = tuple(
             view is not None and self._memory.is_constant(self._listing.views[view]) for view in views
         )
+        _refuse_writes(self.name, call, constant)
         bound = table.bind(name, tuple(args), constant) if any(constant) else None
         for position, view in enumerate(views):
             if view is None:
@@ -151,6 +152,14 @@ class CpuProgram:
         if isinstance(template, dict) and "t" in template:
             return values[template["t"]]
         return self._operand(template)
+
+
+def _refuse_writes(program: str, call: Any, constant: Sequence[bool]) -> None:
+    """Raise CoreError where an operator writes a constant, which may be a mapped part of the file."""
+    schema = call._schema
+    for argument, fixed in zip(schema.arguments, constant, strict=False):
+        if fixed and argument.alias_info is not None and argument.alias_info.is_write:
+            raise CoreError(f"program {program}: {schema.name} writes a constant", field=program)
 
 
 def _view_of(value: Any) -> int | None:

@@ -45,33 +45,33 @@ class NgramLookup:
         if longest < 2 or functions < 1 or len(rest) != longest + 2 * pairs:
             raise ValueError(f"{len(parameters)} parameters for n-grams up to {longest}")
         self.context, self.rows_per_token = longest - 1, pairs
-        self._functions, self._separator = functions, separator
+        self.functions, self.separator = functions, separator
         numbers = np.array(rest, dtype=np.int64)
-        self._multipliers = numbers[:longest]
-        self._moduli, self._offsets = numbers[longest : longest + pairs], numbers[longest + pairs :]
-        if pairs and (self._moduli.min() < 1 or self._offsets.min() < 0):
+        self.multipliers = numbers[:longest]
+        self.moduli, self.offsets = numbers[longest : longest + pairs], numbers[longest + pairs :]
+        if pairs and (self.moduli.min() < 1 or self.offsets.min() < 0):
             raise ValueError("a modulus below 1 or an offset below 0")
 
     @property
     def end(self) -> int:
         """One more than the largest row number there can be."""
-        return int((self._moduli + self._offsets).max())
+        return int((self.moduli + self.offsets).max())
 
     def rows(self, before: Sequence[int], tokens: Sequence[int]) -> Ints:
         """See `Lookup`."""
         context, count = self.context, len(tokens)
         missing = context - len(before)
-        history = np.array([*(self._separator,) * missing, *before, *tokens], dtype=np.int64)
-        mixed = history[context:] * self._multipliers[0]
+        history = np.array([*(self.separator,) * missing, *before, *tokens], dtype=np.int64)
+        mixed = history[context:] * self.multipliers[0]
         ended = np.zeros(count, dtype=bool)
         found = np.empty((count, self.rows_per_token), dtype=np.int64)
         for shift in range(1, context + 1):
             earlier = history[context - shift : context - shift + count]
-            ended = ended | (earlier == self._separator)
+            ended = ended | (earlier == self.separator)
             # An overflow is meant: the hash is modulo 2^64.
-            mixed = mixed ^ (np.where(ended, self._separator, earlier) * self._multipliers[shift])
-            part = slice((shift - 1) * self._functions, shift * self._functions)
-            found[:, part] = np.mod(mixed[:, None], self._moduli[part]) + self._offsets[part]
+            mixed = mixed ^ (np.where(ended, self.separator, earlier) * self.multipliers[shift])
+            part = slice((shift - 1) * self.functions, shift * self.functions)
+            found[:, part] = np.mod(mixed[:, None], self.moduli[part]) + self.offsets[part]
         return found
 
 

@@ -22,10 +22,7 @@ class TableReader:
 
     def __init__(self, contents: Bytes, row_bytes: int) -> None:
         self._rows = contents.reshape(-1, row_bytes)
-        self._mapping = _mapping_of(contents)
-        self._read = 0
-        if self._mapping is not None:
-            self._mapping.advise("MADV_RANDOM")
+        self._pages = TablePages(contents)
 
     def __call__(self, rows: NDArray[np.int64]) -> Bytes:
         """Rows of any shape [...] -> u8[..., row bytes]."""
@@ -34,11 +31,26 @@ class TableReader:
         for begin in range(0, len(wanted), ROWS_BETWEEN):
             part = wanted[begin : begin + ROWS_BETWEEN]
             found[begin : begin + len(part)] = self._rows[part]
-            self._read += len(part)
-            if self._mapping is not None and self._read >= ROWS_BETWEEN:
-                self._mapping.advise("MADV_DONTNEED")
-                self._read = 0
+            self._pages.read(len(part))
         return found.reshape(*rows.shape, found.shape[1])
+
+
+class TablePages:
+    """Of a table in a mapped file, the pages that reading its rows brings into memory; nothing of one that is
+    elsewhere."""
+
+    def __init__(self, contents: Bytes) -> None:
+        self._mapping = _mapping_of(contents)
+        self._rows = 0
+        if self._mapping is not None:
+            self._mapping.advise("MADV_RANDOM")
+
+    def read(self, rows: int) -> None:
+        """So many rows have been read: let go of the pages when they are many."""
+        self._rows += rows
+        if self._mapping is not None and self._rows >= ROWS_BETWEEN:
+            self._mapping.advise("MADV_DONTNEED")
+            self._rows = 0
 
 
 class _Mapping:

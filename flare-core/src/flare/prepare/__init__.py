@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from flare.prepare.plan import CapacityRequest, ServingPlan
     from flare.prepare.progress import Progress
     from flare.prepare.sources import resolve_checkpoint
+    from flare.prepare.table_delivery import TableDelivery
     from flare.prepare.table_rules import TableRule
     from flare.prepare.tensor_map import TensorMap, TensorRule
     from flare.prepare.tensor_transforms import ConcatRows, FlattenRows, HeadRows, PairsToHalves
@@ -51,6 +52,7 @@ _HOME = {
     "Progress": "flare.prepare.progress",
     "SafetensorsCheckpoint": "flare.prepare.checkpoint_safetensors",
     "ServingPlan": "flare.prepare.plan",
+    "TableDelivery": "flare.prepare.table_delivery",
     "TableRule": "flare.prepare.table_rules",
     "TensorInfo": "flare.prepare.checkpoint",
     "TensorMap": "flare.prepare.tensor_map",
@@ -92,6 +94,7 @@ __all__ = [
     "Progress",
     "SafetensorsCheckpoint",
     "ServingPlan",
+    "TableDelivery",
     "TableRule",
     "TensorInfo",
     "TensorMap",

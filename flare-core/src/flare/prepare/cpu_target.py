@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from flare.contract import Region
 from flare.device.base import Device
 from flare.device.cpu_host import instruction_set
 from flare.device.sizing import BLOCK_REGIONS
@@ -19,6 +20,7 @@ class CpuTarget:
     device = "cpu"
     # A packed oneDNN weight is a second copy while both exist; see the CPU device's ledger for what stays.
     weight_copies = 2.0
+    table_copies = 0.0
     prefill_chunk = 512
 
     def __init__(self) -> None:
@@ -41,7 +43,10 @@ class CpuTarget:
             payloads=payloads,
             buffers=programs.buffers,
             operator_library=programs.operator_library,
-            ledger=region_bytes(b for b in programs.buffers if b.region not in BLOCK_REGIONS),
+            # Tables that programs read are mapped, and no memory of the process.
+            ledger=region_bytes(
+                b for b in programs.buffers if b.region not in (*BLOCK_REGIONS, Region.TABLE_ROWS)
+            ),
         )
 
     def examine(

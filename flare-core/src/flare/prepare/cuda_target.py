@@ -51,6 +51,7 @@ class CudaTarget:
     """
 
     weight_copies = 1.0
+    table_copies = 1.0
     prefill_chunk = 4096
     instruction_set: str | None = None
 

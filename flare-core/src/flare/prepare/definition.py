@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from flare.contract import (
@@ -19,7 +19,7 @@ from flare.contract import (
 )
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,10 +47,12 @@ class ProgramDefinition:
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramSet:
-    """Every buffer and program of one rank, the module that registers their operators, and the tables whose
-    rows they read, each a `TableRule` of the tensor map."""
+    """Every buffer and program of one rank, the module that registers their operators, the tables whose rows
+    they read, each a `TableRule` of the tensor map, and by name the contents of `constants`: core tensors of
+    buffers that no model has, such as numbers of a hash."""
 
     buffers: tuple[BufferSpec, ...]
     programs: tuple[ProgramDefinition, ...]
     operator_library: OperatorLibrary
     tables: tuple[TableResource, ...] = ()
+    constants: Mapping[str, Tensor] = field(default_factory=dict)

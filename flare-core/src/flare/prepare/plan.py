@@ -21,6 +21,7 @@ from flare.device.cuda.layout import DEFAULT_SPANS
 from flare.device.sizing import default_snapshot_rows
 from flare.errors import CapacityError
 from flare.prepare.image_sizes import image_sizes
+from flare.prepare.table_delivery import TableDelivery
 
 MAX_STOP_TOKEN_IDS = 32
 MAX_LOGIT_BIAS = 300  # the bound of the OpenAI API
@@ -32,12 +33,12 @@ MOST_BLOCKS = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class CapacityRequest:
-    """What a person asks for. `memory` bounds weights, packed copies, state and pages together, in bytes;
-    None takes what the capacities need. `context` None takes the model's limit, `prefill_chunk_size` None
-    what suits the device, `page_tokens` None the recipe's choice. Of a model that takes images:
-    `image_patches` are the most patches of one image (None: 16384, or what the model can need; larger images
-    are scaled down), `image_features` the tokens of all images of a request (None: four of the largest
-    images)."""
+    """What a person asks for. `memory` bounds weights, packed copies, state, windows, image features and
+    pages together, in bytes; None takes what the capacities need. `context` None takes the model's limit,
+    `prefill_chunk_size` None what suits the device, `page_tokens` None the recipe's choice. Of a model that
+    takes images: `image_patches` are the most patches of one image (None: 16384, or what the model can need;
+    larger images are scaled down), `image_features` the tokens of all images of a request (None: four of the
+    largest images). Of a model with tables: `tables` says how their rows are delivered."""
 
     context: int | None = None
     concurrency: int = 4
@@ -47,6 +48,7 @@ class CapacityRequest:
     snapshot_rows: int | None = None
     image_patches: int | None = None
     image_features: int | None = None
+    tables: TableDelivery = TableDelivery.HOST
 
     def __post_init__(self) -> None:
         for name in ("concurrency", "prefill_chunk_size", "page_tokens", "image_patches", "image_features"):
@@ -69,6 +71,7 @@ class ServingPlan:
     row: RowGeometry
     dtype: DType
     vocab_size: int
+    tables: TableDelivery = TableDelivery.HOST
 
     @property
     def pages_per_request(self) -> int:
@@ -102,13 +105,14 @@ def plan_serving(
     prefill_chunk: int,
     page_tokens: int = 64,
     images: ImageProfile | None = None,
+    other_bytes: int = 0,
 ) -> ServingPlan:
     """Decide capacities. `weight_copies` is how often the device holds the weights (packed layouts count),
     `prefill_chunk` the largest chunk and `page_tokens` the page where the request names none, `images` what
-    the model wants of images.
+    the model wants of images, `other_bytes` what the device holds beside weights, rows and pages.
 
     Raises CapacityError with the numbers when the context exceeds the model's, or when the memory cannot
-    hold weights and at least one full context.
+    hold all that and at least one full context.
     """
     context = model_context if request.context is None else request.context
     if context > model_context:
@@ -124,13 +128,14 @@ def plan_serving(
     snapshots = request.snapshot_rows
     if snapshots is None:
         snapshots = default_snapshot_rows(request.concurrency, wanted, page.nbytes, row.nbytes)
-    fixed = int(weight_bytes * weight_copies) + row.nbytes * (1 + request.concurrency + snapshots)
+    rows = row.nbytes * (1 + request.concurrency + snapshots)
+    fixed = int(weight_bytes * weight_copies) + other_bytes + rows
     least = 1 + per_request
     if request.memory is not None:
         affordable = (request.memory - fixed) // max(page.nbytes, 1)
         if affordable < least:
             raise CapacityError(
-                f"memory {format_bytes(request.memory)} cannot hold weights and rows "
+                f"memory {format_bytes(request.memory)} cannot hold weights, rows and windows "
                 f"({format_bytes(fixed)}) and one context of {context} tokens "
                 f"({least} pages of {format_bytes(page.nbytes)} = {format_bytes(least * page.nbytes)}); "
                 f"at least {format_bytes(fixed + least * page.nbytes)} is needed",
@@ -165,6 +170,7 @@ def plan_serving(
         row=row,
         dtype=dtype,
         vocab_size=vocab_size,
+        tables=request.tables,
     )
 
 

@@ -37,7 +37,8 @@ from flare.prepare.input_rounding import input_noise
 from flare.prepare.layout import BufferLayout
 from flare.prepare.plan import CapacityRequest, ServingPlan, plan_serving
 from flare.prepare.progress import Progress
-from flare.prepare.target import ExportedPrograms, PreparationTarget, payload_name
+from flare.prepare.table_delivery import check_delivery
+from flare.prepare.target import ExportedPrograms, PreparationTarget, other_bytes, payload_name
 from flare.prepare.weights import (
     check_targets,
     model_tensors,
@@ -50,6 +51,7 @@ from flare.prepare.weights import (
 
 if TYPE_CHECKING:
     from flare.prepare.checkpoint import Checkpoint
+    from flare.prepare.tensor_map import TensorMap
     from flare.recipes.recipe import BuiltModel, FrontendFiles, Recipe
 
 _HEADER_BUDGET = 1 << 20
@@ -99,24 +101,21 @@ class PreparationSession:
             mapping.check(checkpoint)
             check_targets(built, mapping)
             frontend = self.recipe.frontend.assets(checkpoint, config, self.recipe.sampling)
-            plan = self._plan(config, built, frontend)
+            plan, programs = self._composed(config, built, frontend)
             frontend = _with_bounded_images(frontend, plan)
         for line in mapping.left_out(checkpoint):
             self.progress.note(line)
-        layout = BufferLayout()
-        weights = place_weights(built, layout)
-        programs = self.recipe.programs.compose(plan, built.module, layout, weights)
         exported = self.target.export(programs, self.progress)
         payloads = {**exported.payloads, **exported.documents}
-        specs = self._tensor_specs(built, frontend, payloads) + table_specs(programs, mapping, checkpoint)
+        specs = self._tensor_specs(built, programs, frontend, payloads)
+        specs += table_specs(programs, mapping, checkpoint)
         with CoreWriter(destination, specs, header_budget_bytes=_HEADER_BUDGET) as writer:
-            with self.progress.phase("Weights", total_bytes=weight_bytes(built)) as bar:
-                for name, tensor in stream_weights(built, mapping, checkpoint):
-                    writer.write(name, raw_bytes(tensor))
-                    bar.advance(tensor.nbytes)
+            self._write_weights(writer, built, mapping, checkpoint)
             for name, rule in mapping.tables.items():
                 with self.progress.phase(f"Table {name}"):
                     writer.write(name, rule.pieces(checkpoint))
+            for name, tensor in programs.constants.items():
+                writer.write(name, raw_bytes(tensor))
             for name, data in {**frontend.assets, **payloads}.items():
                 writer.write(name, data)
             contract = self._contract(checkpoint, built, plan, programs, exported, frontend)
@@ -126,7 +125,36 @@ class PreparationSession:
             writer.seal(contract.model_dump_json())
         return contract
 
-    def _plan(self, config: Any, built: BuiltModel, frontend: FrontendFiles) -> ServingPlan:
+    def _composed(
+        self, config: Any, built: BuiltModel, frontend: FrontendFiles
+    ) -> tuple[ServingPlan, ProgramSet]:
+        """The plan and its programs. A bound on memory is kept with all that programs have beside weights and
+        blocks, which is known once there are programs, and does not depend on the number of pages."""
+        plan = self._plan(config, built, frontend)
+        programs = self._programs(plan, built)
+        if self.request.capacities.memory is not None:
+            other = other_bytes(programs.buffers, self.target.table_copies)
+            plan = self._plan(config, built, frontend, other)
+            programs = self._programs(plan, built)
+        return plan, programs
+
+    def _programs(self, plan: ServingPlan, built: BuiltModel) -> ProgramSet:
+        layout = BufferLayout()
+        programs = self.recipe.programs.compose(plan, built.module, layout, place_weights(built, layout))
+        check_delivery(programs, plan.tables)
+        return programs
+
+    def _write_weights(
+        self, writer: CoreWriter, built: BuiltModel, mapping: TensorMap, checkpoint: Checkpoint
+    ) -> None:
+        with self.progress.phase("Weights", total_bytes=weight_bytes(built)) as bar:
+            for name, tensor in stream_weights(built, mapping, checkpoint):
+                writer.write(name, raw_bytes(tensor))
+                bar.advance(tensor.nbytes)
+
+    def _plan(
+        self, config: Any, built: BuiltModel, frontend: FrontendFiles, other_bytes: int = 0
+    ) -> ServingPlan:
         return plan_serving(
             self.request.capacities,
             schemes=self.recipe.cache_schemes.schemes(config, self.request.dtype),
@@ -137,14 +165,19 @@ class PreparationSession:
             weight_copies=self.target.weight_copies,
             prefill_chunk=self.target.prefill_chunk,
             images=frontend.frontend.images,
+            other_bytes=other_bytes,
         )
 
     def _tensor_specs(
-        self, built: BuiltModel, frontend: FrontendFiles, payloads: Mapping[str, bytes]
+        self,
+        built: BuiltModel,
+        programs: ProgramSet,
+        frontend: FrontendFiles,
+        payloads: Mapping[str, bytes],
     ) -> list[TensorSpec]:
         specs = [
             TensorSpec(name, CONTRACT_DTYPES[tensor.dtype], tuple(tensor.shape), Role.WEIGHT)
-            for name, tensor in model_tensors(built).items()
+            for name, tensor in {**model_tensors(built), **programs.constants}.items()
         ]
         specs += [TensorSpec.document(name, len(data)) for name, data in frontend.assets.items()]
         specs += [TensorSpec.document(name, len(data), Role.PROGRAM) for name, data in payloads.items()]

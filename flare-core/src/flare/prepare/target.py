@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from flare.contract import BufferSpec, OperatorLibrary
+from flare.contract import BufferSpec, OperatorLibrary, Region
 from flare.contract.identity import TunedOperator
+from flare.device.sizing import BLOCK_REGIONS
 from flare.prepare.progress import Progress
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ class PreparationTarget(Protocol):
     instruction_set: str | None
     weight_copies: float
     """How often a loaded device holds the weights."""
+    table_copies: float
+    """The same of tables that programs read themselves: 0 where they stay in the core's file."""
     prefill_chunk: int
     """Tokens of the largest prefill program that pays here: with more, a token costs no less."""
 
@@ -61,6 +64,16 @@ class PreparationTarget(Protocol):
 def payload_name(program: str) -> str:
     """Name of the core tensor that holds a program."""
     return f"program/{program}"
+
+
+def other_bytes(buffers: Iterable[BufferSpec], table_copies: float) -> int:
+    """Bytes of buffers beside weights, pages and rows: request state, windows, image features, and tables as
+    often as the device holds them."""
+    totals = region_bytes(buffers)
+    for region in (Region.WEIGHTS, *BLOCK_REGIONS):
+        totals.pop(region.value, None)
+    tables = totals.pop(Region.TABLE_ROWS.value, 0)
+    return sum(totals.values()) + int(tables * table_copies)
 
 
 def region_bytes(buffers: Iterable[BufferSpec]) -> dict[str, int]:

@@ -55,7 +55,8 @@ from flare.testing.image import CoreImage
 @dataclass(frozen=True, slots=True)
 class HashModel:
     """Sizes of a hash model core. `pages` counts the null page; None gives every slot a whole context.
-    With rows of a table in `shape`, the host delivers them: it must feed tokens and proposals then.
+    With rows of a table in `shape`, the host delivers them: it must feed tokens and proposals then; or
+    programs read the table, which is `resident`.
     Vision programs of `image_patches` make `image_features` features; tokens have positions then.
     With a `tokenizer` (text of a `tokenizer.json`, whose token 0 ends an output) draws take grammar masks.
     `host_fed` makes decode take its pending token from the host. `speculative` lists (requests, depth, width,
@@ -77,6 +78,7 @@ class HashModel:
     agreement: int = 192
     image_patches: tuple[int, ...] = ()
     image_features: int = 0
+    resident: bool = False
     shape: HashShape = field(default_factory=HashShape)
     tokenizer: str = ""
 
@@ -130,6 +132,7 @@ class HashModel:
             image_features=self.image_features,
         )
         slots = place(Region.REQUEST_STATE, self._slot_state(per_request))
+        tables = self._tables()
         state = HashState(
             capacities=capacities,
             page=page,
@@ -137,7 +140,8 @@ class HashModel:
             slots={buffer.name: buffer for buffer in slots},
             pages_per_request=per_request,
             vocab_size=self.vocab_size,
-            table=self.shape.table > 0,
+            table=tables[0] if tables else None,
+            resident=self.resident,
             images=self.image_features > 0,
             masked=bool(self.tokenizer),
         )
@@ -155,6 +159,8 @@ class HashModel:
         if self.image_features:
             features = (programs.FEATURES, DType.U64, (self.image_features,))
             buffers += place(Region.IMAGE_FEATURES, [features])
+        if self.resident:
+            buffers += [_table_buffer(table) for table in tables]
         made, tensors = self._programs(state, tuple(buffer.name for buffer in buffers))
         buffers += place(
             Region.UPLOAD, [(UPLOAD, DType.U8, (max(program.upload_bytes for program in made),))]
@@ -173,7 +179,7 @@ class HashModel:
             row=row,
             buffers=tuple(buffers),
             programs=made,
-            tables=self._tables(),
+            tables=tables,
             frontend=self._frontend(),
         )
         tokenizer = self.tokenizer.encode() or _tokenizer(self.vocab_size)
@@ -212,7 +218,9 @@ class HashModel:
         self, state: HashState, buffers: tuple[str, ...]
     ) -> tuple[tuple[Program, ...], dict[str, bytes]]:
         made: list[Program] = []
-        delivered = TableUse(table=programs.TABLE, delivery="host_rows")
+        delivery = "resident" if self.resident else "host_rows"
+        use = TableUse(table=programs.TABLE, delivery=delivery)
+        consuming = (ProgramKind.PREFILL, ProgramKind.DECODE, ProgramKind.SPECULATIVE)
         tensors: dict[str, bytes] = {}
 
         def add(name: str, kind: ProgramKind, code: Assembly, cost_us: float = 50.0, **sizes: Any) -> None:
@@ -224,7 +232,7 @@ class HashModel:
                 completion=tuple(code.completion),
                 reads=buffers,
                 writes=buffers,
-                tables=(delivered,) if any(binding.table for binding in code.bindings) else (),
+                tables=(use,) if state.table and kind in consuming else (),
                 payloads=(Payload(rank=0, format="oplist", tensor=f"programs.{name}"),),
                 cost_us=cost_us,
                 **{"lanes": 1, "tokens": 0, "rows_per_lane": 1, **sizes},
@@ -275,6 +283,18 @@ class HashModel:
                 date="1970-01-01",
             ),
         )
+
+
+def _table_buffer(table: TableResource) -> BufferSpec:
+    return BufferSpec(
+        name=table.name,
+        region=Region.TABLE_ROWS,
+        dtype=DType.U8,
+        shape=(table.rows, table.row_bytes),
+        offset=0,
+        initial=Initial.BYTES,
+        tensor=table.tensor,
+    )
 
 
 def _tokenizer(vocab_size: int) -> bytes:

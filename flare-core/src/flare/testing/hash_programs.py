@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import flare.device.sim_inputs
-import flare.device.sim_speculation  # noqa: F401
+import flare.device.sim_speculation
+import flare.device.sim_tables  # noqa: F401
 from flare.contract import (
     METADATA_FIELDS,
     BufferSpec,
@@ -16,6 +18,7 @@ from flare.contract import (
     PageGeometry,
     RowGeometry,
     SpeculativeShape,
+    TableResource,
     ValueSource,
 )
 from flare.device.sim_ops import OPERATORS
@@ -48,7 +51,8 @@ class HashState:
     slots: dict[str, BufferSpec]
     pages_per_request: int
     vocab_size: int
-    table: bool = False
+    table: TableResource | None = None
+    resident: bool = False
     images: bool = False
     masked: bool = False
 
@@ -167,7 +171,7 @@ def speculative(state: HashState, shape: SpeculativeShape, drafts: Drafts) -> As
     p.call(
         "sim::verify",
         inputs,
-        _conditions(p, state, shape.rows),
+        _conditions(p, state, shape.rows, (inputs, starts, lengths, slots, rows)),
         starts,
         lengths,
         slots,
@@ -238,7 +242,9 @@ def _consume(
     p.call(
         "sim::advance",
         tokens,
-        _conditions(p, state, count, prompt=query_start is not None),
+        _conditions(
+            p, state, count, (tokens, query_start, None, slots, rows), prompt=query_start is not None
+        ),
         query_start,
         slots,
         rows,
@@ -247,12 +253,21 @@ def _consume(
     )
 
 
-def _conditions(p: Assembly, state: HashState, tokens: int, prompt: bool = False) -> Operand | None:
-    """What token rows bring besides their tokens; features only in a `prompt`."""
+def _conditions(
+    p: Assembly, state: HashState, tokens: int, read: Sequence[Operand | None], prompt: bool = False
+) -> Operand | None:
+    """What token rows bring besides their tokens; features only in a `prompt`. `read` are the first operands
+    of `sim::read_grams`."""
     if not (state.table or state.images):
         return None
     rows = indices = features = positions = None
-    if state.table:
+    if state.table and state.resident:
+        shape = (state.table.rows, state.table.row_bytes)
+        table = p.view(BufferView(buffer=TABLE, dtype=DType.U8, shape=shape))
+        consumed, history = state.slot(p, "consumed"), state.field(p, "history")
+        parameters = list(state.table.parameters)
+        rows = p.call("sim::read_grams", *read, consumed, history, table, parameters, results=1)
+    elif state.table:
         rows = p.value(V.TABLE_ROWS, DType.U8, tokens, TABLE_LOOKUPS, TABLE_ROW_BYTES, table=TABLE)
     if state.images:
         positions = p.value(V.ROPE_POSITIONS, DType.I32, 3, tokens)
