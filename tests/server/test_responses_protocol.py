@@ -221,3 +221,14 @@ def test_a_chosen_tool(agent: LiveServer, client: openai.OpenAI) -> None:
     response = client.responses.create(**ASK, tools=TOOLS, tool_choice=choice)
     assert shapes(response) == [("clock", "now", {})]
     assert "weather" not in prompt(agent)
+
+
+def test_an_answer_of_a_schema(agent: LiveServer, client: openai.OpenAI) -> None:
+    agent.engine.script = say('{"city": "Bern"}')
+    text: Any = {"format": {"type": "json_schema", "name": "x", "schema": WEATHER, "strict": True}}
+    assert json.loads(client.responses.create(**ASK, text=text).output_text) == {"city": "Bern"}
+    assert "city" in agent.engine.counters.submissions[-1].grammar
+    text["format"]["schema"] = {"type": "array", "uniqueItems": True}
+    with pytest.raises(openai.BadRequestError, match="uniqueItems") as refused:
+        client.responses.create(**ASK, text=text)
+    assert (refused.value.param or "").startswith("text.format")

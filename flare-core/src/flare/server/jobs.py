@@ -187,7 +187,7 @@ class JobFactory:
         parameters = asdict(sampling)
         bias = resolve_logit_bias(request.logit_bias or {}, self._frontend.vocab_size)
         stop_token_ids = self._stop_token_ids(request)
-        constraint = constraint_of(request)
+        constraint = constraint_of(request, turn.form_field)
         if constraint is not None and tools.definitions:
             raise UnsupportedError(
                 f"{constraint.where} beside tools is not supported by this server", field=constraint.where

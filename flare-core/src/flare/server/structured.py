@@ -10,18 +10,19 @@ from flare.errors import RequestError
 from flare.frontend import UnsupportedError
 from flare.grammar import Constraint, GrammarError, any_object, choice, json_schema, lark, regex
 from flare.grammar.bounds import check_size
-from flare.server.requests import GenerationRequest, ResponseFormat, StructuredOutputs
+from flare.server.requests import GenerationRequest, JsonSchemaFormat, ResponseFormat, StructuredOutputs
 
 Maker = Callable[[], Constraint]
 
 
-def constraint_of(request: GenerationRequest) -> Constraint | None:
-    """What the answer must look like; None when the request leaves it open.
+def constraint_of(request: GenerationRequest, form_field: str = "response_format") -> Constraint | None:
+    """What the answer must look like; None when the request leaves it open. `form_field` is where the client
+    has its `response_format`.
 
     Raises GrammarError for a constraint that is too large or malformed, UnsupportedError for kinds that are
     not served, RequestError for two constraints and for parameters that contradict one.
     """
-    asked = list(_asked(request))
+    asked = list(_asked(request, form_field))
     if not asked:
         return None
     if len(asked) > 1:
@@ -35,11 +36,11 @@ def constraint_of(request: GenerationRequest) -> Constraint | None:
     return asked[0][1]()
 
 
-def _asked(request: GenerationRequest) -> Iterator[tuple[str, Maker]]:
+def _asked(request: GenerationRequest, form_field: str) -> Iterator[tuple[str, Maker]]:
     """The constraints of a request, by field; made when they are called."""
     if request.response_format is not None and request.response_format.type != "text":
         form = request.response_format
-        yield "response_format", lambda: _formatted(form)
+        yield form_field, lambda: _formatted(form, form_field)
     if request.structured_outputs is not None:
         yield from _structured("structured_outputs.", request.structured_outputs)
     yield from _structured(
@@ -54,18 +55,26 @@ def _asked(request: GenerationRequest) -> Iterator[tuple[str, Maker]]:
     )
 
 
-def _formatted(form: ResponseFormat) -> Constraint:
-    where = "response_format"
+def _formatted(form: ResponseFormat, where: str) -> Constraint:
     if form.type == "json_object":
         return any_object(where)
     if form.type != "json_schema":
         raise UnsupportedError(
             f"{where}.type {form.type[:100]!r} is not supported by this server", field=where
         )
-    where = "response_format.json_schema"
+    if where == "response_format":  # elsewhere the schema stands one level higher
+        where = "response_format.json_schema"
     if form.json_schema is None or form.json_schema.schema_ is None:
         raise RequestError(f"{where}.schema is missing", field=where)
     return json_schema(form.json_schema.schema_, f"{where}.schema")
+
+
+def flat_format(form: dict[str, Any] | None) -> ResponseFormat | None:
+    """A `response_format` whose schema stands beside its type, as other protocols have it."""
+    if form is None:
+        return None
+    schema = JsonSchemaFormat(schema=form["schema"]) if "schema" in form else None
+    return ResponseFormat(type=str(form.get("type")), json_schema=schema)
 
 
 def _structured(prefix: str, asked: StructuredOutputs) -> Iterator[tuple[str, Maker]]:

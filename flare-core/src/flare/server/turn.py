@@ -15,7 +15,8 @@ class Turn:
     """`messages` are in the shape of chat completions, and `request` has everything about sampling and
     limits. `variables` are more of the template's. `logprobs` is the number of alternatives per token, None
     without log-probabilities. `limit_fits`: an output limit above what the context leaves is lowered to it.
-    `session` is the client's name of its conversation. `ignored` names what of the body has no meaning here.
+    `session` is the client's name of its conversation, `form_field` where it has the format of the answer.
+    `ignored` names what of the body has no meaning here.
     `id_prefix` begins the response's id."""
 
     id_prefix: str
@@ -26,4 +27,5 @@ class Turn:
     logprobs: int | None = None
     limit_fits: bool = False
     session: str | None = None
+    form_field: str = "response_format"
     ignored: list[str] = field(default_factory=list)

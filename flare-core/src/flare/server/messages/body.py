@@ -46,9 +46,10 @@ class Thinking(_Part):
 
 
 class OutputConfig(_Part):
-    """`effort` of the reasoning."""
+    """`effort` of the reasoning, and `format` of the answer: `{"type": "json_schema", "schema"}`."""
 
     effort: str | None = None
+    format: dict[str, Any] | None = None
 
 
 class CountRequest(_Part):

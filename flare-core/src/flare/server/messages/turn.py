@@ -9,6 +9,7 @@ from flare.server.effort import effort_variables
 from flare.server.messages.blocks import assistant_message, system_text, user_messages
 from flare.server.messages.body import CountRequest, MessagesRequest, Tool
 from flare.server.requests import GenerationRequest
+from flare.server.structured import flat_format
 from flare.server.tools import Tools, read_tools, strict_tools
 from flare.server.turn import Turn
 
@@ -24,6 +25,7 @@ def messages_turn(body: MessagesRequest) -> Turn:
         temperature=body.temperature,
         top_k=body.top_k,
         top_p=body.top_p,
+        response_format=flat_format(body.output_config.format if body.output_config is not None else None),
     )
     left_out = _service_tools(body)
     strict = strict_tools([tool.model_extra for tool in body.tools or ()])
@@ -34,6 +36,7 @@ def messages_turn(body: MessagesRequest) -> Turn:
         tools=chat_tools(body),
         variables=variables(body),
         limit_fits=True,
+        form_field="output_config.format",
         ignored=[*(body.model_extra or {}), *(f"tools of type {kind}" for kind in left_out), *strict],
     )
 

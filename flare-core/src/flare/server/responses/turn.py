@@ -11,6 +11,7 @@ from flare.server.requests import GenerationRequest
 from flare.server.responses.body import ResponsesRequest
 from flare.server.responses.items import chat_messages
 from flare.server.responses.offer import Offer, read_offer
+from flare.server.structured import flat_format
 from flare.server.tools import strict_tools
 from flare.server.turn import Turn
 
@@ -36,9 +37,6 @@ def responses_turn(body: ResponsesRequest) -> ResponsesTurn:
             )
     if _SCORED in (body.include or ()):
         raise UnsupportedError(f"include: {_SCORED} is not supported by this server", field="include")
-    kind = (body.text.format or {}).get("type", "text") if body.text is not None else "text"
-    if kind != "text":
-        raise UnsupportedError(f"text.format of type {kind!r} is not supported", field="text.format")
     if isinstance(body.input, list) and not body.input:
         raise RequestError("input must not be empty", field="input")
     offer = read_offer(body.tools, body.tool_choice, body.parallel_tool_calls)
@@ -59,11 +57,13 @@ def responses_turn(body: ResponsesRequest) -> ResponsesTurn:
             max_tokens=body.max_output_tokens,
             temperature=body.temperature,
             top_p=body.top_p,
+            response_format=flat_format(body.text.format if body.text is not None else None),
         ),
         messages=messages,
         tools=offer.tools,
         variables=effort_variables(body.reasoning.effort if body.reasoning is not None else None),
         limit_fits=True,
+        form_field="text.format",
         session=body.prompt_cache_key,
         ignored=ignored,
         body=body,

@@ -10,6 +10,7 @@ CHAT, COMPLETIONS = Protocol.CHAT, Protocol.COMPLETIONS
 RESPONSES, MESSAGES = Protocol.RESPONSES, Protocol.MESSAGES
 
 _SCHEMA: dict[str, Any] = {"type": "object", "properties": {"x": {"type": "string"}}}
+_UNIQUE: dict[str, Any] = {"type": "array", "uniqueItems": True}
 _FUNCTION: dict[str, Any] = {"type": "function", "function": {"name": "f", "parameters": _SCHEMA}}
 _FLAT: dict[str, Any] = {"type": "function", "name": "f", "parameters": _SCHEMA}
 _TOOL: dict[str, Any] = {"name": "f", "input_schema": _SCHEMA}
@@ -178,6 +179,44 @@ FEATURES = (
             MESSAGES: SERVED(output_config={"effort": "low"}),
         },
         "`reasoning_effort` of the template",
+    ),
+    Feature(
+        "answers of a JSON schema",
+        {
+            CHAT: SERVED(
+                response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": _SCHEMA}}
+            ),
+            COMPLETIONS: SERVED(structured_outputs={"json": _SCHEMA}),
+            RESPONSES: SERVED(text={"format": {"type": "json_schema", "name": "x", "schema": _SCHEMA}}),
+            MESSAGES: SERVED(output_config={"format": {"type": "json_schema", "schema": _SCHEMA}}),
+        },
+    ),
+    Feature(
+        "schemas with a keyword that is not enforced",
+        {
+            CHAT: REFUSED(
+                "invalid_grammar",
+                response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": _UNIQUE}},
+            ),
+            RESPONSES: REFUSED(
+                "invalid_grammar", text={"format": {"type": "json_schema", "name": "x", "schema": _UNIQUE}}
+            ),
+            MESSAGES: REFUSED(
+                "invalid_grammar", output_config={"format": {"type": "json_schema", "schema": _UNIQUE}}
+            ),
+        },
+        "the message names it",
+    ),
+    Feature(
+        "answers of a regular expression, choice or grammar",
+        {
+            CHAT: SERVED(structured_outputs={"regex": "a+"}),
+            COMPLETIONS: SERVED(structured_outputs={"choice": ["a", "b"]}),
+        },
+    ),
+    Feature(
+        "a constrained answer beside tools",
+        {CHAT: REFUSED(tools=[_FUNCTION], response_format={"type": "json_object"})},
     ),
     Feature(
         "log-probabilities",
