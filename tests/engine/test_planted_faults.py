@@ -83,8 +83,8 @@ def shift_prompt_tokens(monkeypatch):
 def one_staging_buffer_for_two_frames(monkeypatch):
     build = packing.UploadPacker.__init__
 
-    def single(packer, contract, program, frames, tables):
-        build(packer, contract, program, 1, tables)
+    def single(packer, contract, program, frames, *others):
+        build(packer, contract, program, 1, *others)
 
     monkeypatch.setattr(packing.UploadPacker, "__init__", single)
 
