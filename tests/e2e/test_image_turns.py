@@ -13,7 +13,6 @@ from flare_run import FlareRun
 from qwen_pictures import message, prompts
 
 from flare.frontend.prompts import Prompt
-from flare.testing import TINY_CAPACITIES, round_trip
 from flare.testing.pictures import picture
 from flare.testing.plugin import TinyCheckpoints
 from flare_recipe_qwen.recipe import RECIPE
@@ -46,12 +45,8 @@ def checkpoint(flare_tiny_checkpoint: TinyCheckpoints) -> Path:
 
 
 @pytest.fixture(scope="module")
-def image_client(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[openai.OpenAI]:
-    capacities = dataclasses.replace(TINY_CAPACITIES, concurrency=2, snapshot_rows=64)
-    core = round_trip(
-        RECIPE, checkpoint, tmp_path_factory.mktemp("images") / "core.safetensors", capacities=capacities
-    )
-    with FlareRun(core) as server, server.client() as client:
+def image_client(qwen_core: Path) -> Iterator[openai.OpenAI]:
+    with FlareRun(qwen_core) as server, server.client() as client:
         yield client
 
 

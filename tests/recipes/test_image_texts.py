@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from image_prompts import frontend_of, message, placed
-from qwen_snapshots import Snapshots
+from snapshots import Snapshots
 
 from flare.contract import DType
 from flare.testing.image_forcing import ForcedImages
