@@ -66,7 +66,7 @@ def test_an_unknown_effort_is_refused_as_by_transformers(check: PromptCheck) -> 
 def test_messages_end_where_the_next_begins(check: PromptCheck) -> None:
     found = pieces(check.prompts, CONVERSATIONS["parallel calls and more turns"])
     assert found[0].startswith("<|im_start|>system\n# Tools")
-    assert found[0].endswith("</tool_call>\n\nS<|im_end|>\n")
+    assert found[0].endswith("</tool_call>\n\nThink hard.\n\nS<|im_end|>\n")
     assert found[1:] == [
         "<|im_start|>user\na<|im_end|>\n",
         f"{THOUGHT}Both.\n\n{called('now')}\n{called('ping')}<|im_end|>\n",

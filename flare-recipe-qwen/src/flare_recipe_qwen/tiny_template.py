@@ -60,8 +60,8 @@ TEMPLATE = r"""
     {%- set opening = opening + [listed.text ~ '\n</tools>\n\nA call looks like this, nothing follows it:\n\n'
         ~ '<tool_call>\n<function=NAME>\n<parameter=KEY>\nvalue\n</parameter>\n</function>\n</tool_call>'] %}
 {%- endif %}
-{%- if effort != 'xhigh' %}
-    {%- set opening = opening + ['Reasoning effort: ' ~ effort] %}
+{%- if enable_thinking | default(true) and effort != 'medium' %}
+    {%- set opening = opening + ['Think hard.' if effort == 'xhigh' else 'Think briefly.'] %}
 {%- endif %}
 {%- if messages[0].role == 'system' %}
     {%- set first = body(messages[0].content, role='system') | trim %}
@@ -75,11 +75,11 @@ TEMPLATE = r"""
 
 {#- The last question of the user: reasoning behind it is of the running turn. -#}
 {%- set last = namespace(question=-1) %}
-{%- for message in messages %}
-    {%- if message.role == 'user' %}
+{%- for message in messages[::-1] %}
+    {%- if message.role == 'user' and last.question < 0 %}
         {%- set asked = body(message.content) | trim %}
         {%- if not (asked.startswith('<tool_response>') and asked.endswith('</tool_response>')) %}
-            {%- set last.question = loop.index0 %}
+            {%- set last.question = loop.revindex0 %}
         {%- endif %}
     {%- endif %}
 {%- endfor %}
