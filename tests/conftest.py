@@ -70,6 +70,16 @@ def qwen_core(flare_tiny_checkpoint: TinyCheckpoints, tmp_path_factory: pytest.T
 
 
 @pytest.fixture(scope="session")
+def glm_core(flare_tiny_checkpoint: TinyCheckpoints, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny model with latents and images in float32, of capacities `HYBRID`; it was generated from."""
+    from flare.testing import round_trip
+    from flare_recipe_glm.recipe import RECIPE as GLM
+
+    place = tmp_path_factory.mktemp("glm") / "core.safetensors"
+    return round_trip(GLM, flare_tiny_checkpoint(GLM), place, capacities=HYBRID)
+
+
+@pytest.fixture(scope="session")
 def smollm_checkpoint() -> Checkpoint:
     """The published checkpoint, opened."""
     return published_checkpoint()

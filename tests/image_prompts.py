@@ -8,6 +8,7 @@ from typing import Any
 from flare.device.direct_images import EncodableImage
 from flare.engine.messages import Image as SubmittedImage
 from flare.frontend import FrontendAssets, Prompts
+from flare.frontend.images import Expanded
 from flare.frontend.prompts import Prompt
 from flare.recipes import Recipe
 
@@ -40,7 +41,7 @@ def frontend_of(recipe: Recipe, checkpoint: Path) -> Prompts:
     )
 
 
-def placed(prompt: Prompt) -> list[EncodableImage]:
+def placed(prompt: Prompt | Expanded) -> list[EncodableImage]:
     """The images of a prompt, as they are submitted."""
     return [
         SubmittedImage(

@@ -20,20 +20,20 @@ CAPACITIES = CapacityRequest(
 )
 
 
-def prepare(
-    recipe: Recipe, checkpoint: Path, core: Path, capacities: CapacityRequest = CAPACITIES
-) -> PreparedContract:
+def prepare(recipe: Recipe, checkpoint: Path, core: Path) -> PreparedContract:
     """A core of few and small programs, without measurements."""
-    request = replace(tiny_request(DType.F32, capacities), calibrate=False)
+    request = replace(tiny_request(DType.F32, CAPACITIES), calibrate=False)
     return PreparationSession(recipe, request, Progress()).prepare(recipe.loader.open(checkpoint), core)
 
 
-def against_decoded(recipe: Recipe, path: Path, core: Path) -> tuple[torch.Tensor, torch.Tensor]:
+def against_decoded(
+    recipe: Recipe, path: Path, core: Path, *, lowest: int = 0
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Logits [60, V] of the core, in two pieces, and those of Transformers with the decoded weights of the
-    checkpoint at `path`."""
+    checkpoint at `path`, of a text of tokens from `lowest` on."""
     plain = write_plain_checkpoint(path, path.with_name(f"{path.name}.plain"))
     reference = recipe.oracle.reference(recipe.loader.open(plain), DType.F32)
-    ids = torch.randint(30, 288, (60,), generator=torch.Generator().manual_seed(1)).tolist()
+    ids = torch.randint(lowest, 288, (60,), generator=torch.Generator().manual_seed(1)).tolist()
     forced = Forced(core, reference, ids)
     try:
         return forced.prefill_logits([37]), forced.want

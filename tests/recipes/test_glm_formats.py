@@ -46,7 +46,7 @@ def test_a_checkpoint_is_served_in_its_formats(tiny: Path, tmp_path: Path, name:
     assert TYPES[name] <= {buffer.dtype for buffer in weights}
     experts = sum(buffer.nbytes for buffer in weights if ".experts." in buffer.name)
     assert experts < EXPERTS * (1.1 if name == "fp8" else 0.7)
-    logits, want = against_decoded(RECIPE, path, tmp_path / "core.safetensors")
+    logits, want = against_decoded(RECIPE, path, tmp_path / "core.safetensors", lowest=30)
     if name == "nvfp4-a16":
         assert 0 < largest(logits - want) < 1e-4
     else:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
-from stored_models import prepare
 from text_divisions import (
     AFTER,
     check_cuts_and_restorations,
@@ -17,7 +17,6 @@ from text_divisions import (
 )
 from transformers import Glm5NextForConditionalGeneration
 
-from flare.prepare import CapacityRequest
 from flare.testing.plugin import TinyCheckpoints
 from flare.testing.teacher_forcing import Forced
 from flare_recipe_glm.recipe import RECIPE
@@ -25,9 +24,6 @@ from flare_recipe_glm.tiny import TEXT
 from flare_recipe_glm.tiny_text import TOKENS
 
 LENGTH = 100  # pages of 16, pools of 4 and the budget of 16 all end inside it
-CAPACITIES = CapacityRequest(
-    context=128, concurrency=3, prefill_chunk_size=112, page_tokens=16, snapshot_rows=1, image_patches=256
-)
 # Around the ends of pools and of pages, and where there is next to nothing or almost all.
 COUNTS = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 47, 48, 49, 62, 63, 64, 65, 97, 98, 99, 100)
 
@@ -42,17 +38,15 @@ def text() -> list[int]:
 
 
 @pytest.fixture(scope="module")
-def forced(
-    flare_tiny_checkpoint: TinyCheckpoints, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Forced]:
+def forced(glm_core: Path, flare_tiny_checkpoint: TinyCheckpoints) -> Iterator[Forced]:
     """Against the whole model as Transformers itself loads it: from published names, experts one by one."""
-    checkpoint = flare_tiny_checkpoint(RECIPE)
-    core = tmp_path_factory.mktemp("glm") / "core.safetensors"
-    prepare(RECIPE, checkpoint, core, CAPACITIES)
     reference = Glm5NextForConditionalGeneration.from_pretrained(
-        checkpoint, attn_implementation="eager", experts_implementation="eager", dtype=torch.float32
+        flare_tiny_checkpoint(RECIPE),
+        attn_implementation="eager",
+        experts_implementation="eager",
+        dtype=torch.float32,
     ).eval()
-    forced = Forced(core, reference, text())
+    forced = Forced(glm_core, reference, text())
     yield forced
     forced.device.close()
 

@@ -10,7 +10,7 @@ from snapshots import Snapshots
 from flare.contract import DType
 from flare.testing.image_forcing import ForcedImages
 from flare.testing.pictures import picture
-from flare.testing.plugin import TinyCheckpoints, TinyCores
+from flare.testing.plugin import TinyCheckpoints
 from flare.testing.teacher_forcing import largest, partition
 from flare_recipe_glm.recipe import RECIPE as GLM
 from flare_recipe_qwen.recipe import RECIPE as QWEN
@@ -19,11 +19,9 @@ BOUND = 1e-4
 
 
 @pytest.fixture(scope="module", params=["qwen", "glm"])
-def forced(
-    request: pytest.FixtureRequest, flare_tiny_checkpoint: TinyCheckpoints, flare_core: TinyCores
-) -> ForcedImages:
+def forced(request: pytest.FixtureRequest, flare_tiny_checkpoint: TinyCheckpoints) -> ForcedImages:
     recipe = {"qwen": QWEN, "glm": GLM}[request.param]
-    core = request.getfixturevalue("qwen_core") if recipe is QWEN else flare_core(recipe)
+    core = request.getfixturevalue(f"{request.param}_core")
     checkpoint = flare_tiny_checkpoint(recipe)
     asked = message("see ", picture(130, 90, 1), " and ", picture(40, 200, 2), "?")
     prompt = frontend_of(recipe, checkpoint).from_messages([asked, message("b", role="assistant")])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from qwen_likelihoods import Likelihoods
+from likelihoods import Likelihoods
 
 from flare.contract import DType
 from flare.testing.plugin import TinyCheckpoints

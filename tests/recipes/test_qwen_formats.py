@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from changed_checkpoints import changed_config, changed_tensors
-from prepared_cores import tiny_request
+from stored_models import against_decoded, prepare
 
-from flare.contract import DType, PreparedContract, Region
-from flare.prepare import CapacityRequest, CheckpointError, Progress
-from flare.prepare.session import PreparationSession
+from flare.contract import DType, Region
+from flare.prepare import CheckpointError
 from flare.testing.plugin import TinyCheckpoints
-from flare.testing.teacher_forcing import Forced, largest
-from flare_components.testing import write_plain_checkpoint, write_quantized_checkpoint
+from flare.testing.teacher_forcing import largest
+from flare_components.testing import write_quantized_checkpoint
 from flare_recipe_qwen.recipe import RECIPE
 from flare_recipe_qwen.tables import ngram_tables
 
-CAPACITIES = CapacityRequest(
-    context=64, concurrency=1, prefill_chunk_size=32, page_tokens=16, snapshot_rows=1
-)
 SHARDS = "*.ngram_embedding.shard_*"
 EXPERTS = "*.mlp.experts.*"
 PROJECTIONS = ("*.linear_attn.in_proj_*", "*.linear_attn.out_proj", "*.self_attn.*_proj")
@@ -49,23 +43,6 @@ def stored(source: Path, target: Path, producer: str, formats: dict[str, str]) -
     return write_quantized_checkpoint(source, target, formats, producer=producer)
 
 
-def prepare(checkpoint: Path, core: Path) -> PreparedContract:
-    request = replace(tiny_request(DType.F32, CAPACITIES), calibrate=False)
-    return PreparationSession(RECIPE, request, Progress()).prepare(RECIPE.loader.open(checkpoint), core)
-
-
-def against_decoded(path: Path, core: Path) -> tuple[torch.Tensor, torch.Tensor]:
-    """Logits [60, V] of the core, in two pieces, and those of Transformers with decoded weights."""
-    plain = write_plain_checkpoint(path, path.with_name("plain"))
-    reference = RECIPE.oracle.reference(RECIPE.loader.open(plain), DType.F32)
-    ids = torch.randint(0, 288, (60,), generator=torch.Generator().manual_seed(1)).tolist()
-    forced = Forced(core, reference, ids)
-    try:
-        return forced.prefill_logits([37]), forced.want
-    finally:
-        forced.device.close()
-
-
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_a_checkpoint_is_served_in_its_formats(
     flare_tiny_checkpoint: TinyCheckpoints, tmp_path: Path, name: str, complete: bool
@@ -75,12 +52,12 @@ def test_a_checkpoint_is_served_in_its_formats(
         pytest.skip("with --complete")
     producer, formats, types = LAYOUTS[name]
     path = stored(flare_tiny_checkpoint(RECIPE), tmp_path / "stored", producer, formats)
-    contract = prepare(path, tmp_path / "core.safetensors")
+    contract = prepare(RECIPE, path, tmp_path / "core.safetensors")
     weights = [buffer for buffer in contract.buffers if buffer.region is Region.WEIGHTS]
     assert types <= {buffer.dtype for buffer in weights}
     experts = [b for b in weights if ".experts." in b.name]
     assert sum(b.nbytes for b in experts) < 4 * 8 * 3 * 64 * 32 * (1.1 if name == "FP8" else 0.7)
-    logits, want = against_decoded(path, tmp_path / "core.safetensors")
+    logits, want = against_decoded(RECIPE, path, tmp_path / "core.safetensors")
     # Logits that have nothing to do with each other would differ by the square root of two.
     assert 0 < float((logits - want).norm() / want.norm()) < 0.5
 
@@ -90,10 +67,10 @@ def test_plain_inputs_give_the_logits_of_the_decoded_model(
 ) -> None:
     formats = dict.fromkeys((EXPERTS, *PROJECTIONS, "*.shared_expert.*", SHARDS), "W4A16_NVFP4")
     path = stored(flare_tiny_checkpoint(RECIPE), tmp_path / "stored", "modelopt", formats)
-    contract = prepare(path, tmp_path / "core.safetensors")
+    contract = prepare(RECIPE, path, tmp_path / "core.safetensors")
     (table,) = contract.tables
     assert table.row_bytes == 9
-    logits, want = against_decoded(path, tmp_path / "core.safetensors")
+    logits, want = against_decoded(RECIPE, path, tmp_path / "core.safetensors")
     assert 0 < largest(logits - want) < 1e-4
 
 

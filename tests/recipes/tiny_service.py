@@ -1,13 +1,14 @@
-"""Random service of the tiny model: branching texts, with images and stores behind the device where asked."""
+"""Random service of a tiny model: branching texts, with images and stores behind the device where asked."""
 
 from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from image_prompts import placed
 from later import Later
 
 from flare.cache.stores import DiskStore, HostStore, core_state
@@ -15,7 +16,7 @@ from flare.contract import ImageProfile
 from flare.device import LoadOptions
 from flare.engine.loading import content_name, load_core
 from flare.engine.loop import Engine
-from flare.engine.messages import Admitted, Event, Finished, Image, Sampling, Submit, Tokens
+from flare.engine.messages import Admitted, Event, Finished, Sampling, Submit, Tokens
 from flare.engine.tiers import TierTransfers
 from flare.frontend.images import PreparedImage, expand
 
@@ -41,13 +42,15 @@ class Text:
 
 class Service:
     """An engine, and what became of every request. With `directory`, there are stores of host memory and disk
-    behind the device, and the engine is started anew now and then; `pictures` come into prompts."""
+    behind the device, and the engine is started anew now and then; `pictures` come into prompts. Tokens that
+    are `marks` are in no prompt but as placeholders: a reference makes more of them than a served model."""
 
     def __init__(
         self,
         core: Path,
         seed: int,
         profile: ImageProfile,
+        marks: Collection[int],
         pictures: Sequence[PreparedImage] = (),
         directory: Path | None = None,
     ) -> None:
@@ -57,7 +60,7 @@ class Service:
         self.drawn: dict[str, list[int]] = defaultdict(list)
         self.logprobs: dict[str, list[float]] = defaultdict(list)
         self._core, self._profile, self._pictures = core, profile, pictures
-        self._directory = directory
+        self._directory, self._marks = directory, {profile.placeholder, *marks}
         self._known: dict[str, Text] = {}
         self._live: list[str] = []
         self._start()
@@ -134,7 +137,7 @@ class Service:
             self.drawn[name] += event.tokens
             self.logprobs[name] += (one.logprob for one in event.logprobs)
             known = self._known[name]
-            if self._profile.placeholder not in event.tokens:
+            if self._marks.isdisjoint(event.tokens):
                 self._known[name] = Text((*known.tokens, *event.tokens), known.images)
         elif isinstance(event, Finished):
             self._live.remove(event.request_id)
@@ -157,16 +160,7 @@ class Service:
             max_tokens=numbers.choice([1, 2, 4, 8, LONGEST - len(prompt)]),
             logprobs=0,
             endpoints=tuple(sorted(ends)),
-            images=tuple(
-                Image(
-                    start=one.start,
-                    tokens=one.image.features,
-                    identity=one.image.identity,
-                    grid=one.image.grid,
-                    patches=one.image.patches,
-                )
-                for one in expanded.images
-            ),
+            images=tuple(placed(expanded)),
             rope_positions=expanded.rope_positions if text.images else b"",
         )
         self.counts["images"] += len(text.images)
@@ -195,5 +189,5 @@ class Service:
         words: list[int] = []
         while len(words) < count:
             word = self.numbers.randrange(_VOCABULARY)
-            words += [word] if word != self._profile.placeholder else []
+            words += [word] if word not in self._marks else []
         return words

@@ -28,8 +28,8 @@ Choice = tuple[int, int]
 
 class Choices(TorchFunctionMode):
     """Notes which choices are narrow, with their tokens, and lets those to `turn` fall the other way. Experts
-    are chosen for all tokens at once, groups for one token after the other, from the first on that completes
-    a group of `group`."""
+    are chosen for all tokens at once, and groups are too, or for one token after the other, from the first on
+    that completes a group of `group`."""
 
     def __init__(self, tokens: int, group: int, turn: frozenset[Choice] = frozenset()) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Choices(TorchFunctionMode):
         result = function(*args, **(kwargs or {}))
         if function not in (torch.topk, torch.Tensor.topk):
             return result
-        scores, count = args[:2]
+        scores, count = args[0], args[1] if len(args) > 1 else (kwargs or {})["k"]
         token = 0
         if scores.dim() == 1:
             token = self._first + self._groupings % self._period
@@ -60,8 +60,9 @@ class Choices(TorchFunctionMode):
         values, indices = (part.clone() for part in result)
         for row in range(len(rows)) if self._turn else ():
             if (self._calls, row) in self._turn:
-                values.view(len(rows), -1)[row, -1] = best.values[row, count]
-                indices.view(len(rows), -1)[row, -1] = best.indices[row, count]
+                last = values.view(len(rows), -1)[row].argmin()
+                values.view(len(rows), -1)[row, last] = best.values[row, count]
+                indices.view(len(rows), -1)[row, last] = best.indices[row, count]
         return torch.return_types.topk((values, indices))
 
 
