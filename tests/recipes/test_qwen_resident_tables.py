@@ -15,7 +15,7 @@ import pytest
 import torch
 from prepared_cores import HYBRID, tiny_request
 from qwen_pictures import message, prompts
-from qwen_service import Service
+from tiny_service import Service
 
 from flare.contract import DType, PendingTokens, PreparedContract, ProgramKind, Region, ValueSource
 from flare.corefile import CoreReader, read_contract
@@ -181,7 +181,7 @@ def test_random_service_draws_the_same_bits(
     assert profile is not None
     services = []
     for number, core in enumerate(cores):
-        service = Service(core, 3, profile, pictures, tmp_path / str(number))
+        service = Service(core, 3, profile, (), pictures, tmp_path / str(number))
         service.run(2000 if complete else 200)
         services.append(service)
     host, device = services
