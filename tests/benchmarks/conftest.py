@@ -6,4 +6,4 @@ import sys
 from pathlib import Path
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-sys.path[:0] = [str(BENCHMARKS), str(BENCHMARKS / "gpu")]
+sys.path[:0] = [str(BENCHMARKS), str(BENCHMARKS / "gpu"), str(BENCHMARKS / "memory")]
