@@ -9,6 +9,7 @@ from typing import Any
 from flare.contract import TemplateKind
 from flare.errors import CoreError, RequestError
 from flare.frontend.assets import FrontendAssets
+from flare.frontend.efforts import nearest_effort
 from flare.frontend.errors import ContextLengthError, UnsupportedError
 from flare.frontend.images import (
     ImageAddress,
@@ -116,6 +117,10 @@ class Prompts:
         if context is not None and len(expanded.tokens) > context:
             raise _too_long(len(expanded.tokens), context, "messages")
         return Prompt(expanded.tokens, text, expanded.endpoints, expanded.images, expanded.rope_positions)
+
+    def effort(self, asked: str) -> str:
+        """The level of effort nearest to `asked` that the template takes."""
+        return asked if self._template is None else nearest_effort(asked, self._template.efforts)
 
     def render(
         self,

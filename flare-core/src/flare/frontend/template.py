@@ -10,10 +10,13 @@ import jinja2
 from jinja2 import nodes
 
 from flare.errors import CoreError, RequestError
+from flare.frontend.efforts import taken_efforts
 from flare.frontend.message_form import MessageForm, message_form
 from flare.frontend.message_marks import render_marked, with_marks
 from flare.frontend.system_places import SystemPlaces, system_places
 from flare.frontend.template_environment import template_environment
+
+_ASKED = ({"role": "user", "content": "question"},)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +32,8 @@ class ChatTemplate:
     (https://huggingface.co/docs/transformers/chat_templating_writing) for the same messages and tools.
 
     `special_tokens` are the names a template may use (`bos_token`, `eos_token`, ...). `form` says what of
-    messages the template reads itself, `system_places` where it takes system messages. Safe to use from
+    messages the template reads itself, `system_places` where it takes system messages, `efforts` which
+    levels of effort. Safe to use from
     several threads. Raises CoreError when `source` is not a template.
     """
 
@@ -46,6 +50,7 @@ class ChatTemplate:
         self._special_tokens = dict(special_tokens)
         self.form: MessageForm = message_form(self._probe, any(word.value == "developer" for word in words))
         self.system_places: SystemPlaces = system_places(self._probe)
+        self.efforts = taken_efforts(lambda level: self._probe(_ASKED, reasoning_effort=level) is not None)
 
     def render(
         self,
@@ -89,9 +94,9 @@ class ChatTemplate:
             "add_generation_prompt": generation_prompt,
         }
 
-    def _probe(self, messages: Sequence[Mapping[str, Any]]) -> str | None:
+    def _probe(self, messages: Sequence[Mapping[str, Any]], **variables: str) -> str | None:
         # Without the clock, which may go on between two renderings that are compared.
-        values = {**self._own(messages, False, None), "strftime_now": str}
+        values = {**variables, **self._own(messages, False, None), "strftime_now": str}
         try:
             return render_marked(self._template, values)[0]
         except Exception:  # see `render`

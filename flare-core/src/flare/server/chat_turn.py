@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from flare.errors import RequestError
-from flare.server.effort import effort_variables
 from flare.server.requests import ChatRequest
 from flare.server.tools import read_tools, strict_tools
 from flare.server.turn import Turn
@@ -20,7 +19,8 @@ def chat_turn(request: ChatRequest, ignored: list[str]) -> Turn:
         request=request,
         messages=request.messages,
         tools=read_tools(request.tools, request.tool_choice, request.parallel_tool_calls),
-        variables={**effort_variables(request.reasoning_effort), **(request.chat_template_kwargs or {})},
+        variables=request.chat_template_kwargs,
+        effort=request.reasoning_effort,
         session=request.prompt_cache_key,
         logprobs=(request.top_logprobs or 0) if request.logprobs else None,
         ignored=ignored + strict_tools(request.tools),

@@ -136,12 +136,23 @@ class JobFactory:
         prompt = self._prompt(turn, context, fetched)
         return self._job(turn, [prompt], context, form=self._frontend.output)
 
+    def _variables(self, turn: Turn) -> dict[str, Any]:
+        """What the template is told: of efforts the nearest that it takes; `none` is not to reason."""
+        told: dict[str, Any] = {}
+        if turn.effort == "none":
+            told["enable_thinking"] = False
+        elif turn.effort is not None:
+            told["reasoning_effort"] = self.prompts.effort(turn.effort)
+        return {**told, **(turn.variables or {})}
+
     def _prompt(self, turn: Turn, context: int | None, fetched: Fetched) -> Prompt:
         tools = turn.tools
         if tools.definitions and self._frontend.output.calls is None:
             raise UnsupportedError("this model's format of tool calls is not known", field="tools")
         messages = with_instruction(turn.messages, tools.instruction)
-        return self.prompts.from_messages(messages, context, turn.variables, tools.definitions, fetched)
+        return self.prompts.from_messages(
+            messages, context, self._variables(turn), tools.definitions, fetched
+        )
 
     def _completion_prompts(self, prompt: Any, context: int) -> list[Prompt]:
         if isinstance(prompt, str):

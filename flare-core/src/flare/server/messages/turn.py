@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from flare.errors import RequestError
-from flare.server.effort import effort_variables
 from flare.server.messages.blocks import assistant_message, system_text, user_messages
 from flare.server.messages.body import CountRequest, MessagesRequest, Tool
 from flare.server.requests import GenerationRequest
@@ -35,6 +34,7 @@ def messages_turn(body: MessagesRequest) -> Turn:
         messages=chat_messages(body),
         tools=chat_tools(body),
         variables=variables(body),
+        effort=body.output_config.effort if body.output_config is not None else None,
         limit_fits=True,
         form_field="output_config.format",
         ignored=[*(body.model_extra or {}), *(f"tools of type {kind}" for kind in left_out), *strict],
@@ -49,6 +49,7 @@ def counted_turn(body: CountRequest) -> Turn:
         messages=chat_messages(body),
         tools=chat_tools(body),
         variables=variables(body),
+        effort=body.output_config.effort if body.output_config is not None else None,
     )
 
 
@@ -97,8 +98,6 @@ def variables(body: CountRequest) -> dict[str, Any]:
     told: dict[str, Any] = {}
     if body.thinking is not None:
         told["enable_thinking"] = body.thinking.type != "disabled"
-    if body.output_config is not None and body.output_config.effort is not None:
-        told = {**effort_variables(body.output_config.effort), **told}
     return told
 
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from flare.errors import RequestError
 from flare.frontend import UnsupportedError
-from flare.server.effort import effort_variables
 from flare.server.requests import GenerationRequest
 from flare.server.responses.body import ResponsesRequest
 from flare.server.responses.items import chat_messages
@@ -61,7 +60,7 @@ def responses_turn(body: ResponsesRequest) -> ResponsesTurn:
         ),
         messages=messages,
         tools=offer.tools,
-        variables=effort_variables(body.reasoning.effort if body.reasoning is not None else None),
+        effort=body.reasoning.effort if body.reasoning is not None else None,
         limit_fits=True,
         form_field="text.format",
         session=body.prompt_cache_key,
