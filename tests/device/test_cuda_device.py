@@ -96,7 +96,7 @@ GRAPHS = {
 
 def source(graphs: dict[str, GraphSpec] = GRAPHS) -> Source:
     tensors = {f"program/{name}": encode(spec) for name, spec in graphs.items()}
-    return Source(tensors, w=WEIGHTS.tobytes())
+    return Source(tensors, w=WEIGHTS.tobytes(), tokenizer=b"{}")
 
 
 def contract() -> PreparedContract:

@@ -116,8 +116,8 @@ def shared(earlier: Sequence[Prompt], prompt: Prompt) -> int:
 @pytest.mark.parametrize(
     ("hybrid", "variables", "more"),
     [
-        # A closed thought is a newline, its mark, and two more newlines.
-        ("qwen3.8-flash", {"enable_thinking": False}, 4),
+        # A closed thought is a newline, its mark, and two more newlines; the demand to think hard is missing.
+        ("qwen3.8-flash", {"enable_thinking": False}, -17),
         ("glm-5.3-flash", {"reasoning_effort": "high"}, 1),  # for Max
     ],
     indirect=["hybrid"],

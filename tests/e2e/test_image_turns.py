@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
 from flare_run import FlareRun
-from qwen_pictures import message, prompts
+from image_prompts import frontend_of, message
 
 from flare.frontend.prompts import Prompt
+from flare.recipes import Recipe
 from flare.testing.pictures import picture
 from flare.testing.plugin import TinyCheckpoints
-from flare_recipe_qwen.recipe import RECIPE
+from flare_recipe_glm.recipe import RECIPE as GLM
+from flare_recipe_qwen.recipe import RECIPE as QWEN
 
+RECIPES: dict[str, Recipe] = {"qwen": QWEN, "glm": GLM}
 Messages = Sequence[Mapping[str, Any]]
 
 CAT, DOG, SHIP = (picture(100, 90, seed) for seed in range(3))
@@ -39,14 +41,15 @@ class Answer:
         return near and (self.tokens, self.count) == (other.tokens, other.count)
 
 
-@pytest.fixture(scope="module")
-def checkpoint(flare_tiny_checkpoint: TinyCheckpoints) -> Path:
-    return flare_tiny_checkpoint(RECIPE)
+@pytest.fixture(scope="module", params=RECIPES)
+def model(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
 
 
 @pytest.fixture(scope="module")
-def image_client(qwen_core: Path) -> Iterator[openai.OpenAI]:
-    with FlareRun(qwen_core) as server, server.client() as client:
+def image_client(model: str, request: pytest.FixtureRequest) -> Iterator[openai.OpenAI]:
+    with FlareRun(request.getfixturevalue(f"{model}_core")) as server, server.client() as client:
         yield client
 
 
@@ -72,9 +75,10 @@ def ask(client: openai.OpenAI, messages: Messages, salt: str) -> Answer:
     )
 
 
-@pytest.fixture
-def prompt(checkpoint: Path) -> Any:
-    frontend = prompts(checkpoint)
+@pytest.fixture(scope="module")
+def prompt(model: str, flare_tiny_checkpoint: TinyCheckpoints) -> Any:
+    recipe = RECIPES[model]
+    frontend = frontend_of(recipe, flare_tiny_checkpoint(recipe))
 
     def of(messages: Messages) -> Prompt:
         return frontend.from_messages(messages)
