@@ -7,9 +7,14 @@ package holds operators and kernels, no model.
 
 from __future__ import annotations
 
+import os
 from importlib.util import find_spec
 
 import torch
+
+# oneDNN's AMX kernels give a row other bits with another number of rows beside it (measured in BF16); what a
+# request draws would depend on what else is served. Read once, when the first product runs.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 
 from flare_components.ops import (  # noqa: F401  (importing registers)
     activation,
