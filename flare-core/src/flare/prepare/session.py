@@ -130,11 +130,12 @@ class PreparationSession:
     ) -> tuple[ServingPlan, ProgramSet]:
         """The plan and its programs. A bound on memory is kept with all that programs have beside weights and
         blocks, which is known once there are programs, and does not depend on the number of pages."""
-        plan = self._plan(config, built, frontend)
+        asked = self.request.capacities
+        plan = self._plan(config, built, frontend, replace(asked, memory=None))
         programs = self._programs(plan, built)
-        if self.request.capacities.memory is not None:
+        if asked.memory is not None:
             other = other_bytes(programs.buffers, self.target.table_copies)
-            plan = self._plan(config, built, frontend, other)
+            plan = self._plan(config, built, frontend, asked, other)
             programs = self._programs(plan, built)
         return plan, programs
 
@@ -153,10 +154,15 @@ class PreparationSession:
                 bar.advance(tensor.nbytes)
 
     def _plan(
-        self, config: Any, built: BuiltModel, frontend: FrontendFiles, other_bytes: int = 0
+        self,
+        config: Any,
+        built: BuiltModel,
+        frontend: FrontendFiles,
+        capacities: CapacityRequest,
+        other_bytes: int = 0,
     ) -> ServingPlan:
         return plan_serving(
-            self.request.capacities,
+            capacities,
             schemes=self.recipe.cache_schemes.schemes(config, self.request.dtype),
             dtype=self.request.dtype,
             vocab_size=frontend.frontend.vocab_size,
