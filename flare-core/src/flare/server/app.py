@@ -43,7 +43,7 @@ from flare.server.responses.body import ResponsesRequest
 from flare.server.responses.format import ResponsesFormat
 from flare.server.responses.schemas import Response as ResponseObject
 from flare.server.schemas import ChatCompletion, Completion, Detokenized, Tokenized
-from flare.server.sessions import Sessions, session_of
+from flare.server.sessions import Sessions, part_digests, session_of
 from flare.server.settings import ServerSettings
 from flare.server.tokens import TokenRoutes
 from flare.server.unserved import IgnoredFields
@@ -105,7 +105,8 @@ def create_app(
             await grammars.check(job.constraint)
         ignored.report(request.state.record.id, job.turn.ignored)
         if (session := session_of(request.headers, job.turn)) is not None:
-            sessions.note(session, job.parts, request.state.record.id)
+            parts = await workers.run(len(body), part_digests, job.turn)
+            sessions.note(session, parts, request.state.record.id)
         return await generate(request, engine, job, form(job, model_name, vocabulary))
 
     async def translate(

@@ -32,7 +32,11 @@ class ChatFormat(CompletionsFormat):
         """See `CompletionsFormat`. Reasoning has a field of its own, where other servers have it."""
         # https://api-docs.deepseek.com/guides/reasoning_model
         calls = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            {
+                "id": new_call_id(),
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments},
+            }
             for call in outcome.calls.values()
         ]
         content = outcome.answer or (None if calls else "")

@@ -13,7 +13,7 @@ from flare.engine.messages import Finished, TokenLogprobs, Tokens
 from flare.engine.messages import Submit as Submission
 from flare.errors import ExecutionError
 from flare.frontend import PartedOutput
-from flare.frontend.output_machine import Answer, Broken, CallEnd, CallStart, OutputEvent, joined
+from flare.frontend.output_machine import Answer, CallEnd, CallStart, OutputEvent, joined
 from flare.server.tools import NO_TOOLS, Tools
 
 FinishReason = Literal["stop", "length"]
@@ -49,8 +49,7 @@ class Delta:
 class Choice:
     """`index` is the choice's place in the response, `echo` text to show before the output, `first` whether
     the prompt is counted with this choice (not again for its siblings). `submit` with `max_tokens` 0 never
-    reaches the engine. `called` are names of the tools whose calls are complete, `broken` how many calls are
-    none that the model's format knows.
+    reaches the engine. `called` are names of the tools whose calls are complete.
 
     Moments, in seconds of the monotonic clock, 0 until they come: `arrived_at` (of the request),
     `submitted_at`, `admitted_at`, and `first_at` and `last_at` of its tokens, of which `drawn` came so far,
@@ -69,7 +68,6 @@ class Choice:
         self.index = index
         self.tools = tools
         self.called: list[str] = []
-        self.broken = 0
         self._names: dict[int, str] = {}
         self._enough = False
         self.first = first
@@ -166,8 +164,6 @@ class Choice:
                 case CallEnd(index):
                     self.called.append(self._names[index])
                     self._enough = not self.tools.parallel
-                case Broken():
-                    self.broken += 1
             shown.append(event)
             if self._enough:
                 break

@@ -36,7 +36,6 @@ from flare.server.messages.turn import counted_turn, messages_turn
 from flare.server.requests import MOST_CHOICES, ChatRequest, CompletionRequest, GenerationRequest
 from flare.server.responses.body import ResponsesRequest
 from flare.server.responses.turn import responses_turn
-from flare.server.sessions import part_digests
 from flare.server.settings import ServerSettings
 from flare.server.structured import constraint_of
 from flare.server.tools import with_instruction
@@ -64,7 +63,6 @@ class Job:
     continuous_usage: bool
     logprobs: bool
     alternatives: int
-    parts: tuple[bytes, ...] = ()
     constraint: Constraint | None = None
 
 
@@ -208,6 +206,7 @@ class JobFactory:
                 "this model has no token that ends an output, which structured output needs",
                 field=constraint.where,
             )
+        schemas = tools.schemas
         choices: list[Choice] = []
         for prompt in prompts:
             shown = self._echo(prompt) if echo else ""
@@ -233,7 +232,7 @@ class JobFactory:
                     grammar=grammar,
                 )
                 text = TextOutput(self.tokenizer, request.stop or (), stop_token_ids, request.min_tokens or 0)
-                output = PartedOutput(text, form, opened, tools.schemas)
+                output = PartedOutput(text, form, opened, schemas)
                 choices.append(Choice(index, submit, output, shown, number == 0, self._meter, tools))
         options = request.stream_options
         return Job(
@@ -246,7 +245,6 @@ class JobFactory:
             continuous_usage=bool(options and options.continuous_usage_stats),
             logprobs=logprobs is not None,
             alternatives=logprobs or 0,
-            parts=part_digests(turn),
             constraint=constraint,
         )
 

@@ -34,7 +34,6 @@ class Call:
     """A call of a tool. `arguments` is a JSON object once `complete`, and the beginning of one before."""
 
     name: str
-    id: str = field(default_factory=new_call_id)
     complete: bool = False
     pieces: list[str] = field(default_factory=list)
 
@@ -43,12 +42,12 @@ class Call:
         """JSON text."""
         return "".join(self.pieces)
 
-
-def parsed_arguments(call: Call) -> dict[str, Any]:
-    """The arguments of a complete call as an object."""
-    arguments = json.loads(call.arguments)
-    assert isinstance(arguments, dict)
-    return arguments
+    @property
+    def parsed(self) -> dict[str, Any]:
+        """The arguments of a complete call as an object."""
+        arguments = json.loads(self.arguments)
+        assert isinstance(arguments, dict)
+        return arguments
 
 
 class Outcome:
@@ -90,8 +89,3 @@ class Outcome:
     def answer(self) -> str:
         """All of it."""
         return "".join(self._answer)
-
-    @property
-    def called(self) -> list[str]:
-        """Names of the tools whose calls are complete."""
-        return [call.name for call in self.calls.values() if call.complete]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from flare.errors import ExecutionError, RequestError
@@ -34,14 +34,14 @@ class Tools:
     answers: bool = True
     parallel: bool = True
     instruction: str | None = None
-    schemas: dict[str, Any] | None = field(init=False)
 
-    def __post_init__(self) -> None:
-        schemas = None
-        if self.definitions is not None:
-            functions = [definition["function"] for definition in self.definitions]
-            schemas = {function["name"]: function.get("parameters") for function in functions}
-        object.__setattr__(self, "schemas", schemas)
+    @property
+    def schemas(self) -> dict[str, Any] | None:
+        """JSON schemas of the parameters, by name; None without tools."""
+        if self.definitions is None:
+            return None
+        functions = [definition["function"] for definition in self.definitions]
+        return {function["name"]: function.get("parameters") for function in functions}
 
     def check(self, called: Sequence[str]) -> None:
         """Raises ToolChoiceError when the calls that were completed are not those that were asked for."""

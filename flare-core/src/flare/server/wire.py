@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -13,6 +14,11 @@ _LINE_BREAKS = (
     (b"\xe2\x80\xa9", b"\\u2029"),
     (b"\xc2\x85", b"\\u0085"),
 )
+
+
+def named_event(kind: str, fields: Mapping[str, Any]) -> bytes:
+    """A server-sent event with a name, which its data repeats as `type`."""
+    return b"event: %s\ndata: %s\n\n" % (kind.encode(), json_bytes({"type": kind, **fields}))
 
 
 def json_bytes(value: Any) -> bytes:

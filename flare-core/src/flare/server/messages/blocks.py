@@ -7,6 +7,7 @@ from typing import Any
 
 from flare.errors import RequestError
 from flare.frontend import UnsupportedError
+from flare.server.content import joined_texts, kind_of, string_in
 from flare.server.messages.body import Content
 
 Block = dict[str, Any]
@@ -30,11 +31,11 @@ def assistant_message(content: Content, where: str) -> dict[str, Any]:
     thoughts: list[str] = []
     calls: list[dict[str, Any]] = []
     for place, block in _blocks(content, where):
-        match _kind(block, place):
+        match kind_of(block, place):
             case "text":
                 texts.append(_text(block, place))
             case "thinking":
-                thoughts.append(_string(block, "thinking", place))
+                thoughts.append(string_in(block, "thinking", place))
             case "redacted_thinking":
                 continue
             case "tool_use":
@@ -54,12 +55,12 @@ def user_messages(content: Content, where: str) -> list[dict[str, Any]]:
     results: list[dict[str, Any]] = []
     parts: list[dict[str, Any]] = []
     for place, block in _blocks(content, where):
-        if _kind(block, place) == "tool_result":
+        if kind_of(block, place) == "tool_result":
             results.append(_result(block, place))
         else:
             parts.append(_part(block, place))
     if parts or not results:
-        results.append({"role": "user", "content": _joined(parts)})
+        results.append({"role": "user", "content": joined_texts(parts)})
     return results
 
 
@@ -70,8 +71,8 @@ def _result(block: Block, where: str) -> dict[str, Any]:
     parts = [_part(part, place) for place, part in _blocks(given or "", f"{where}.content")]
     return {
         "role": "tool",
-        "tool_call_id": _string(block, "tool_use_id", where),
-        "content": _joined(parts),
+        "tool_call_id": string_in(block, "tool_use_id", where),
+        "content": joined_texts(parts),
     }
 
 
@@ -79,13 +80,13 @@ def _call(block: Block, where: str) -> dict[str, Any]:
     arguments = block.get("input")
     if not isinstance(arguments, dict):
         raise RequestError(f"{where}.input must be an object", field=f"{where}.input")
-    function = {"name": _string(block, "name", where), "arguments": arguments}
-    return {"id": _string(block, "id", where), "type": "function", "function": function}
+    function = {"name": string_in(block, "name", where), "arguments": arguments}
+    return {"id": string_in(block, "id", where), "type": "function", "function": function}
 
 
 def _part(block: Block, where: str) -> dict[str, Any]:
     """Text or an image, as a part of a chat message."""
-    match _kind(block, where):
+    match kind_of(block, where):
         case "text":
             return {"type": "text", "text": _text(block, where)}
         case "image":
@@ -94,19 +95,13 @@ def _part(block: Block, where: str) -> dict[str, Any]:
             raise _unserved(kind, where)
 
 
-def _joined(parts: list[dict[str, Any]]) -> str | list[dict[str, Any]]:
-    if all(part["type"] == "text" for part in parts):
-        return "\n".join(part["text"] for part in parts)
-    return parts
-
-
 def _address(source: Any, where: str) -> str:
     where = f"{where}.source"
     kind = source.get("type") if isinstance(source, dict) else None
     if kind == "base64":
-        return f"data:{_string(source, 'media_type', where)};base64,{_string(source, 'data', where)}"
+        return f"data:{string_in(source, 'media_type', where)};base64,{string_in(source, 'data', where)}"
     if kind == "url":
-        return _string(source, "url", where)
+        return string_in(source, "url", where)
     raise UnsupportedError(f"{where}: sources of type {kind!r} are not served", field=where)
 
 
@@ -116,24 +111,10 @@ def _blocks(content: Content, where: str) -> Iterable[tuple[str, Block]]:
     return [(f"{where}[{index}]", block) for index, block in enumerate(content)]
 
 
-def _kind(block: Any, where: str) -> str:
-    kind = block.get("type") if isinstance(block, dict) else None
-    if not isinstance(kind, str):
-        raise RequestError(f"{where} must be an object with a type", field=where)
-    return kind
-
-
 def _text(block: Block, where: str) -> str:
-    if (kind := _kind(block, where)) != "text":
+    if (kind := kind_of(block, where)) != "text":
         raise _unserved(kind, where)
-    return _string(block, "text", where)
-
-
-def _string(block: Block, name: str, where: str) -> str:
-    value = block.get(name)
-    if not isinstance(value, str):
-        raise RequestError(f"{where}.{name} must be a string", field=f"{where}.{name}")
-    return value
+    return string_in(block, "text", where)
 
 
 def _unserved(kind: str, where: str) -> UnsupportedError:

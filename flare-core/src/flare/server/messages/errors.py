@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from flare.server.errors import public_error, status_of
-from flare.server.wire import json_bytes
+from flare.server.wire import named_event
 
 _KINDS = {
     400: "invalid_request_error",
@@ -31,4 +31,4 @@ def messages_error(error: Exception, request_id: str) -> dict[str, Any]:
 
 def messages_error_event(error: Exception, request_id: str) -> bytes:
     """The last event of a stream that failed."""
-    return b"event: error\ndata: " + json_bytes(messages_error(error, request_id)) + b"\n\n"
+    return named_event("error", messages_error(error, request_id))

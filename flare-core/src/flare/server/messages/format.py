@@ -17,8 +17,8 @@ from flare.frontend.output_machine import (
 from flare.server.choices import Choice, Delta
 from flare.server.formats import Format, Result
 from flare.server.messages.errors import messages_error_event
-from flare.server.outcome import new_tool_use_id, parsed_arguments
-from flare.server.wire import json_bytes
+from flare.server.outcome import new_tool_use_id
+from flare.server.wire import json_bytes, named_event
 
 SIGNATURE = "unsigned"
 """Of reasoning: the protocol wants one, and this server does not look at it when it comes back."""
@@ -47,7 +47,7 @@ class MessagesFormat(Format):
                 "type": "tool_use",
                 "id": new_tool_use_id(),
                 "name": call.name,
-                "input": parsed_arguments(call),
+                "input": call.parsed,
             }
             for call in outcome.calls.values()
             if call.complete
@@ -133,7 +133,7 @@ class MessagesFormat(Format):
 
 
 def _event(kind: str, **fields: Any) -> bytes:
-    return b"event: %s\ndata: %s\n\n" % (kind.encode(), json_bytes({"type": kind, **fields}))
+    return named_event(kind, fields)
 
 
 def _stop_reason(choice: Choice) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
 from flare.frontend.output_machine import (
@@ -17,12 +17,11 @@ from flare.frontend.output_machine import (
 from flare.server.choices import Choice, Delta
 from flare.server.errors import public_error
 from flare.server.formats import Format, Result
-from flare.server.responses.output import CallItem, MessageItem, OutputItem, ReasoningItem
+from flare.server.responses.output import CallItem, MessageItem, OutputItem, ReasoningItem, TextItem
 from flare.server.responses.response import response_object
 from flare.server.responses.turn import SEALED_REASONING, ResponsesTurn
-from flare.server.wire import json_bytes
+from flare.server.wire import json_bytes, named_event
 
-_TEXT = {MessageItem: "response.output_text", ReasoningItem: "response.reasoning_text"}
 Event = tuple[str, dict[str, Any]]
 
 
@@ -37,7 +36,7 @@ class ResponsesFormat(Format):
         self._sealed = SEALED_REASONING in (self._turn.body.include or ())
         self._number = -1
         self._output: list[dict[str, Any]] = []
-        self._item: OutputItem | None = None
+        self._item: TextItem | CallItem | None = None
         self._broken: list[str] = []
 
     def body(self, results: Sequence[Result]) -> bytes:
@@ -96,60 +95,56 @@ class ResponsesFormat(Format):
     def _events(self, event: OutputEvent) -> Iterator[Event]:
         match event:
             case Reasoning(text):
-                yield from self._opened(ReasoningItem, lambda: ReasoningItem(self._sealed))
-                yield from self._piece(text)
+                yield from self._text(text, ReasoningItem, lambda: ReasoningItem(self._sealed))
             case Answer(text):
-                yield from self._opened(MessageItem, MessageItem)
-                yield from self._piece(text)
+                yield from self._text(text, MessageItem, MessageItem)
             case CallStart(_, name):
                 yield from self._closed("completed")
                 yield from self._begun(CallItem(self._turn.offer.find(name)))
             case Arguments(_, text):
-                yield from self._piece(text)
+                yield from self._arguments(text)
             case CallEnd():
                 yield from self._closed("completed")
             case Broken(_, text):
                 self._broken.append(text)
                 yield from self._closed("incomplete")
 
-    def _opened(self, kind: type[OutputItem], make: Any) -> Iterator[Event]:
-        """The beginning of an item of `kind` with its part, unless one is open; another one ends."""
-        if isinstance(self._item, kind):
-            return
-        yield from self._closed("completed")
-        yield from self._begun(make())
-        yield "response.content_part.added", {**self._place(), "content_index": 0, "part": self._part()}
+    def _text(self, text: str, kind: type[TextItem], make: Callable[[], TextItem]) -> Iterator[Event]:
+        """Text of the item of `kind` that is open; without one another ends, and one begins with its part."""
+        item = self._item
+        if not isinstance(item, kind):
+            yield from self._closed("completed")
+            item = make()
+            yield from self._begun(item)
+            yield (
+                "response.content_part.added",
+                {**self._place(item), "content_index": 0, "part": item.part()},
+            )
+        item.pieces.append(text)
+        yield f"{item.event}.delta", {**self._place(item), "content_index": 0, "delta": text, **item.extra}
 
-    def _begun(self, item: OutputItem) -> Iterator[Event]:
+    def _arguments(self, text: str) -> Iterator[Event]:
+        """More of the call that is open."""
+        item = self._item
+        assert isinstance(item, CallItem)
+        item.pieces.append(text)
+        if not item.offered.custom:  # the input of a free-form tool is known when it is complete
+            yield "response.function_call_arguments.delta", {**self._place(item), "delta": text}
+
+    def _begun(self, item: TextItem | CallItem) -> Iterator[Event]:
         self._item = item
         added = {"output_index": len(self._output), "item": item.written("in_progress")}
         yield "response.output_item.added", added
-
-    def _piece(self, text: str) -> Iterator[Event]:
-        item = self._item
-        assert item is not None
-        item.pieces.append(text)
-        if isinstance(item, CallItem):
-            if not item.offered.custom:  # the input of a free-form tool is known when it is complete
-                yield "response.function_call_arguments.delta", {**self._place(), "delta": text}
-            return
-        delta = {**self._place(), "content_index": 0, "delta": text}
-        if isinstance(item, MessageItem):
-            delta["logprobs"] = []
-        yield f"{_TEXT[type(item)]}.delta", delta
 
     def _closed(self, status: str) -> Iterator[Event]:
         """The end of the item that is open."""
         item = self._item
         if item is None:
             return
-        place = self._place()
-        if not isinstance(item, CallItem):
-            done = {**place, "content_index": 0, "text": item.text}
-            if isinstance(item, MessageItem):
-                done["logprobs"] = []
-            yield f"{_TEXT[type(item)]}.done", done
-            yield "response.content_part.done", {**place, "content_index": 0, "part": self._part()}
+        place = self._place(item)
+        if isinstance(item, TextItem):
+            yield f"{item.event}.done", {**place, "content_index": 0, "text": item.text, **item.extra}
+            yield "response.content_part.done", {**place, "content_index": 0, "part": item.part()}
         elif item.offered.custom:
             yield "response.custom_tool_call_input.delta", {**place, "delta": item.input}
             yield "response.custom_tool_call_input.done", {**place, "input": item.input}
@@ -161,18 +156,12 @@ class ResponsesFormat(Format):
         self._output.append(written)
         self._item = None
 
-    def _place(self) -> dict[str, Any]:
-        assert self._item is not None
-        return {"item_id": self._item.id, "output_index": len(self._output)}
-
-    def _part(self) -> dict[str, Any]:
-        assert isinstance(self._item, MessageItem | ReasoningItem)
-        return self._item.part()
+    def _place(self, item: OutputItem) -> dict[str, Any]:
+        return {"item_id": item.id, "output_index": len(self._output)}
 
     def _written(self, kind: str, **fields: Any) -> bytes:
         self._number += 1
-        data = json_bytes({"type": kind, "sequence_number": self._number, **fields})
-        return b"event: %s\ndata: %s\n\n" % (kind.encode(), data)
+        return named_event(kind, {"sequence_number": self._number, **fields})
 
 
 def _status(choice: Choice) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from flare.errors import RequestError
 from flare.frontend import UnsupportedError
+from flare.server.content import joined_texts, kind_of, string_in
 from flare.server.responses.offer import Offered
 
 Item = dict[str, Any]
@@ -64,9 +65,9 @@ class _Reader:
             case "reasoning":
                 self._reasoning(item, where)
             case "function_call":
-                self._call(item, where, _string(item, "arguments", where))
+                self._call(item, where, string_in(item, "arguments", where))
             case "custom_tool_call":
-                self._call(item, where, json.dumps({"input": _string(item, "input", where)}))
+                self._call(item, where, json.dumps({"input": string_in(item, "input", where)}))
             case "function_call_output" | "custom_tool_call_output":
                 self._result(item, where)
             case "item_reference":
@@ -101,10 +102,10 @@ class _Reader:
         self._open("reasoning_content", "content", "tool_calls")["reasoning_content"] = text
 
     def _call(self, item: Item, where: str, arguments: str) -> None:
-        name, namespace = _string(item, "name", where), item.get("namespace")
+        name, namespace = string_in(item, "name", where), item.get("namespace")
         shown = Offered(name, namespace if isinstance(namespace, str) else None).shown
         call = {
-            "id": _string(item, "call_id", where),
+            "id": string_in(item, "call_id", where),
             "type": "function",
             "function": {"name": shown, "arguments": arguments},
         }
@@ -113,7 +114,7 @@ class _Reader:
     def _result(self, item: Item, where: str) -> None:
         self._said = None
         content = _content(item.get("output"), f"{where}.output")
-        identity = _string(item, "call_id", where)
+        identity = string_in(item, "call_id", where)
         self.messages.append({"role": "tool", "tool_call_id": identity, "content": content})
 
     def _open(self, *behind: str) -> Item:
@@ -130,26 +131,15 @@ def _content(content: Any, where: str) -> str | list[Item]:
     if not isinstance(content, list):
         raise RequestError(f"{where} must be a string or a list of parts", field=where)
     parts = [_part(part, f"{where}[{index}]") for index, part in enumerate(content)]
-    if all(part["type"] == "text" for part in parts):
-        return "\n".join(part["text"] for part in parts)
-    return parts
+    return joined_texts(parts)
 
 
 def _part(part: Any, where: str) -> Item:
-    kind = part.get("type") if isinstance(part, dict) else None
+    kind = kind_of(part, where)
     if kind in _TEXTS:
-        return {"type": "text", "text": _string(part, "text", where)}
+        return {"type": "text", "text": string_in(part, "text", where)}
     if kind == "refusal":
-        return {"type": "text", "text": _string(part, "refusal", where)}
+        return {"type": "text", "text": string_in(part, "refusal", where)}
     if kind == "input_image":
-        return {"type": "image_url", "image_url": {"url": _string(part, "image_url", where)}}
-    if not isinstance(kind, str):
-        raise RequestError(f"{where} must be an object with a type", field=where)
+        return {"type": "image_url", "image_url": {"url": string_in(part, "image_url", where)}}
     raise UnsupportedError(f"{where}: parts of type {kind[:64]!r} are not served here", field=where)
-
-
-def _string(item: Item, name: str, where: str) -> str:
-    value = item.get(name)
-    if not isinstance(value, str):
-        raise RequestError(f"{where}.{name} must be a string", field=f"{where}.{name}")
-    return value

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import secrets
-from dataclasses import dataclass, field
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any
 
 from flare.server.outcome import new_call_id
@@ -12,41 +13,45 @@ from flare.server.responses.items import seal
 from flare.server.responses.offer import Offered
 
 
-def _id(prefix: str) -> str:
-    return prefix + secrets.token_hex(16)
+class OutputItem(ABC):
+    """One item while it is written: `pieces` of text come one behind the other."""
 
-
-@dataclass(slots=True)
-class OutputItem:
-    """One item while it is written. `part` is the type of what its content holds."""
-
-    kind: str
-    prefix: str
-    id: str = ""
-    pieces: list[str] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.id = _id(self.prefix)
+    def __init__(self, prefix: str) -> None:
+        self.id = prefix + secrets.token_hex(16)
+        self.pieces: list[str] = []
 
     @property
     def text(self) -> str:
         """All that was written."""
         return "".join(self.pieces)
 
+    @abstractmethod
     def written(self, status: str) -> dict[str, Any]:
         """The item as it is now."""
-        raise NotImplementedError
 
 
-class ReasoningItem(OutputItem):
+class TextItem(OutputItem):
+    """An item with one part of text. Its text comes in events `event`, which also have `extra` fields."""
+
+    event: str
+    extra: Mapping[str, Any] = {}
+
+    @abstractmethod
+    def part(self) -> dict[str, Any]:
+        """The part as it is now."""
+
+
+class ReasoningItem(TextItem):
     """`sealed`: the reasoning is also in `encrypted_content`, for clients that send only that back."""
 
+    event = "response.reasoning_text"
+
     def __init__(self, sealed: bool) -> None:
-        super().__init__("reasoning", "rs_")
+        super().__init__("rs_")
         self._sealed = sealed
 
     def part(self) -> dict[str, Any]:
-        """Its one part."""
+        """See `TextItem`."""
         return {"type": "reasoning_text", "text": self.text}
 
     def written(self, status: str) -> dict[str, Any]:
@@ -59,14 +64,17 @@ class ReasoningItem(OutputItem):
         return item
 
 
-class MessageItem(OutputItem):
+class MessageItem(TextItem):
     """The answer."""
 
+    event = "response.output_text"
+    extra: Mapping[str, Any] = {"logprobs": []}
+
     def __init__(self) -> None:
-        super().__init__("message", "msg_")
+        super().__init__("msg_")
 
     def part(self) -> dict[str, Any]:
-        """Its one part."""
+        """See `TextItem`."""
         return {"type": "output_text", "text": self.text, "annotations": [], "logprobs": []}
 
     def written(self, status: str) -> dict[str, Any]:
@@ -85,7 +93,7 @@ class CallItem(OutputItem):
     """A call of the tool that the client named so."""
 
     def __init__(self, offered: Offered) -> None:
-        super().__init__("custom_tool_call" if offered.custom else "function_call", "fc_")
+        super().__init__("fc_")
         self.call_id = new_call_id()
         self.offered = offered
 
@@ -100,7 +108,8 @@ class CallItem(OutputItem):
 
     def written(self, status: str) -> dict[str, Any]:
         """See `OutputItem`."""
-        item: dict[str, Any] = {"type": self.kind, "id": self.id, "call_id": self.call_id}
+        kind = "custom_tool_call" if self.offered.custom else "function_call"
+        item: dict[str, Any] = {"type": kind, "id": self.id, "call_id": self.call_id}
         item["name"] = self.offered.name
         if self.offered.namespace is not None:
             item["namespace"] = self.offered.namespace
