@@ -24,8 +24,12 @@ from flare.prepare import (
     shard_rules,
 )
 from flare_components.modules import experts_for, linear_for
-from flare_components.testing import FORMATS, write_plain_checkpoint, write_quantized_checkpoint
-from flare_components.testing.quantized_checkpoint import split_experts
+from flare_components.testing import (
+    FORMATS,
+    split_experts,
+    write_plain_checkpoint,
+    write_quantized_checkpoint,
+)
 from flare_components.testing.stored_modules import INPUT_RANGE
 
 LAYER = "model.layers.0"

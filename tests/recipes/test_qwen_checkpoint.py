@@ -149,7 +149,7 @@ def test_a_table_in_one_piece_is_the_same_table(tiny: Path, tmp_path: Path) -> N
 
 
 def test_experts_one_by_one_are_mapped(tiny: Path, tmp_path: Path) -> None:
-    from flare_components.testing.quantized_checkpoint import split_experts
+    from flare_components.testing import split_experts
 
     def split(tensors: dict[str, torch.Tensor]) -> None:
         parts = split_experts(tensors)

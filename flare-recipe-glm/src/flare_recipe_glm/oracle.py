@@ -12,12 +12,12 @@ from transformers import Glm5NextConfig, Glm5NextForConditionalGeneration
 
 from flare.contract import DType
 from flare.prepare import Checkpoint, CheckpointError, serving_dtype
+from flare_components.testing import stack_experts
 from flare_recipe_glm.config import ModelConfig, read_config
 from flare_recipe_glm.names import CONVERTED
 from flare_recipe_glm.tensors import drafting_tensors
 from flare_recipe_glm.tiny import write_tiny
 
-_EXPERT = re.compile(r"(.*\.experts)\.(\d+)\.(gate_proj|up_proj|down_proj)\.weight")
 _CONVOLUTION = re.compile(r"(.*\.self_attn)\.([qkv])_conv1d\.weight")
 
 
@@ -79,22 +79,14 @@ def _model(config: ModelConfig) -> nn.Module:
 def converted(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Published tensors as Transformers has them: other names, convolutions and experts together."""
     joined: dict[str, Tensor] = {}
-    experts: dict[str, dict[tuple[int, str], Tensor]] = {}
     rows: dict[str, dict[str, Tensor]] = {}
-    for name, tensor in stored.items():
-        if match := _EXPERT.fullmatch(name):
-            experts.setdefault(match[1], {})[int(match[2]), match[3]] = tensor
-        elif match := _CONVOLUTION.fullmatch(name):
+    for name, tensor in stack_experts(stored).items():
+        if match := _CONVOLUTION.fullmatch(name):
             rows.setdefault(match[1], {})[match[2]] = tensor
         else:
             joined[_renamed(name)] = tensor
     for name, parts in rows.items():
         joined[f"{name}.conv1d.weight"] = torch.cat([parts[part] for part in "qkv"])
-    for name, own in experts.items():
-        number = range(1 + max(index for index, _ in own))
-        pairs = [torch.cat((own[index, "gate_proj"], own[index, "up_proj"])) for index in number]
-        joined[f"{name}.gate_up_proj"] = torch.stack(pairs)
-        joined[f"{name}.down_proj"] = torch.stack([own[index, "down_proj"] for index in number])
     return joined
 
 

@@ -12,12 +12,12 @@ from transformers import Qwen4ExpConfig, Qwen4ExpForCausalLM, Qwen4ExpForConditi
 
 from flare.contract import DType
 from flare.prepare import Checkpoint, CheckpointError, serving_dtype
+from flare_components.testing import stack_experts
 from flare_recipe_qwen.config import ModelConfig, read_config
 from flare_recipe_qwen.tensors import LEFT_OUT
 from flare_recipe_qwen.tiny import write_tiny
 
 _SHARD = re.compile(r"(.*\.ngram_embedding)\.shard_(\d+)\.weight")
-_EXPERT = re.compile(r"(.*\.experts)\.(\d+)\.(gate_proj|up_proj|down_proj)\.weight")
 
 
 class QwenOracle:
@@ -72,19 +72,11 @@ def _joined(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Shards of tables, and experts one by one, as Transformers has them: together."""
     joined: dict[str, Tensor] = {}
     shards: dict[str, dict[int, Tensor]] = {}
-    experts: dict[str, dict[tuple[int, str], Tensor]] = {}
-    for name, tensor in stored.items():
+    for name, tensor in stack_experts(stored).items():
         if match := _SHARD.fullmatch(name):
             shards.setdefault(match[1], {})[int(match[2])] = tensor
-        elif match := _EXPERT.fullmatch(name):
-            experts.setdefault(match[1], {})[int(match[2]), match[3]] = tensor
         else:
             joined[name] = tensor
     for name, parts in shards.items():
         joined[f"{name}.weight"] = torch.cat([parts[index] for index in sorted(parts)])
-    for name, own in experts.items():
-        number = range(1 + max(index for index, _ in own))
-        pairs = [torch.cat((own[index, "gate_proj"], own[index, "up_proj"])) for index in number]
-        joined[f"{name}.gate_up_proj"] = torch.stack(pairs)
-        joined[f"{name}.down_proj"] = torch.stack([own[index, "down_proj"] for index in number])
     return joined

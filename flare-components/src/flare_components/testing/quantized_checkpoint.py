@@ -11,10 +11,10 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor
 
 from flare_components.quant import nvfp4
 from flare_components.testing import quantization_config, stored_modules
+from flare_components.testing.experts import split_experts
 from flare_components.testing.stored_modules import Choice
 
 FORMATS = ("NVFP4", "W4A16_NVFP4", "NVFP4-CSF", "MXFP8", "FP8_BLOCK_SCALES")
@@ -81,23 +81,6 @@ _DESCRIBED = {
     "compressed-tensors": quantization_config.compressed_tensors,
     "fp8": quantization_config.fp8,
 }
-
-
-def split_experts(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Experts stored together taken apart, everything else as it is."""
-    result: dict[str, Tensor] = {}
-    for name, tensor in tensors.items():
-        prefix, _, last = name.rpartition(".")
-        if not prefix.endswith("experts") or last not in ("gate_up_proj", "down_proj") or tensor.ndim != 3:
-            result[name] = tensor
-            continue
-        for index, matrix in enumerate(tensor):
-            if last == "down_proj":
-                result[f"{prefix}.{index}.down_proj.weight"] = matrix
-            else:
-                gate, up = matrix.chunk(2)
-                result |= {f"{prefix}.{index}.gate_proj.weight": gate, f"{prefix}.{index}.up_proj.weight": up}
-    return result
 
 
 def _chosen(module: str, formats: Mapping[str, str], block: tuple[int, int]) -> Choice | None:
