@@ -4,6 +4,7 @@ import itertools
 import json
 
 import pytest
+from function_calls import FUNCTION
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -26,15 +27,6 @@ def mark(text: str, token: int | None = None) -> Mark:
 
 
 THINK = ReasoningFormat(start=mark("<think>", 1), end=mark("</think>", 2))
-FUNCTION = TaggedArguments(
-    name_start="<function=",
-    name_end=">",
-    argument_start="<parameter=",
-    key_end=">",
-    value_end="</parameter>",
-    body_end="</function>",
-    newlines=True,
-)
 
 
 def calls(syntax=CallSyntax.TAGGED, start="<tool_call>", end="</tool_call>", tokens=(3, 4), **changes):

@@ -8,9 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
+from function_calls import FUNCTION
 from live import LiveServer, say
 
-from flare.contract import CallFormat, CallSyntax, Mark, OutputFormat, ReasoningFormat, TaggedArguments
+from flare.contract import CallFormat, CallSyntax, Mark, OutputFormat, ReasoningFormat
 from flare.frontend import FrontendAssets
 from flare.server import ServerSettings
 from flare.testing.tiny_text import tiny_assets
@@ -21,15 +22,7 @@ FORM = OutputFormat(
         syntax=CallSyntax.TAGGED,
         start=Mark(text="<tool_call>"),
         end=Mark(text="</tool_call>"),
-        arguments=TaggedArguments(
-            name_start="<function=",
-            name_end=">",
-            argument_start="<parameter=",
-            key_end=">",
-            value_end="</parameter>",
-            body_end="</function>",
-            newlines=True,
-        ),
+        arguments=FUNCTION,
     ),
 )
 TEMPLATE = (
