@@ -2,34 +2,19 @@
 
 from __future__ import annotations
 
-import base64
-import io
 from dataclasses import replace
 
 import httpx
-import numpy as np
 import openai
 import pytest
+from drawn_pictures import PROFILE, data_url, png
 from live import MODEL, LiveServer
 from picture_server import PictureServer, content, redirect
-from PIL import Image
 
-from flare.contract import ImageFit, ImageProfile
 from flare.frontend import FrontendAssets
 from flare.server import ServerSettings
 from flare.testing.tiny_text import START, tiny_assets
 
-PROFILE = ImageProfile(
-    fit=ImageFit.STRETCH,
-    patch=4,
-    merge=2,
-    temporal=1,
-    min_pixels=64,
-    max_pixels=1024,
-    mean=(0.5, 0.5, 0.5),
-    std=(0.5, 0.5, 0.5),
-    placeholder=1,
-)
 TEMPLATE = (
     "{% for message in messages %}{% if message.content is string %}{{ message.content }}{% else %}"
     "{% for part in message.content %}{{ part.text if part.type == 'text' else '" + START + "' }}"
@@ -38,11 +23,7 @@ TEMPLATE = (
 
 
 def picture(width: int, height: int, seed: int = 0) -> dict:
-    noise = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
-    stream = io.BytesIO()
-    Image.fromarray(noise).save(stream, "png")
-    url = f"data:image/png;base64,{base64.b64encode(stream.getvalue()).decode()}"
-    return {"type": "image_url", "image_url": {"url": url}}
+    return {"type": "image_url", "image_url": {"url": data_url(width, height, seed)}}
 
 
 def with_images() -> FrontendAssets:
@@ -85,9 +66,7 @@ def test_images_travel_with_the_request() -> None:
 
 
 def test_an_image_at_an_address_is_the_image() -> None:
-    inline = picture(32, 32)
-    body = base64.b64decode(inline["image_url"]["url"].partition(",")[2])
-    other = base64.b64decode(picture(32, 32, seed=1)["image_url"]["url"].partition(",")[2])
+    body, other = png(32, 32), png(32, 32, seed=1)
     answers = {
         "/a.png": content(body),
         "/there": redirect("/a.png"),
@@ -105,7 +84,7 @@ def test_an_image_at_an_address_is_the_image() -> None:
                 parts = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
                 client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": parts}])
 
-            data = inline["image_url"]["url"]
+            data = data_url(32, 32)
             ask(data, data, data)
             ask(pictures.url("/a.png"), data, pictures.url("/there"))
             answers["/a.png"] = content(other)
@@ -127,8 +106,7 @@ def test_an_image_at_an_address_is_the_image() -> None:
 
 
 def test_every_protocol_takes_images_at_addresses() -> None:
-    body = base64.b64decode(picture(32, 32)["image_url"]["url"].partition(",")[2])
-    with PictureServer({"/a.png": content(body)}) as pictures:
+    with PictureServer({"/a.png": content(png(32, 32))}) as pictures:
         settings = ServerSettings(allowed_media_domains=(f"127.0.0.1:{pictures.port}",))
         url = pictures.url("/a.png")
         anthropic = [{"role": "user", "content": [{"type": "image", "source": {"type": "url", "url": url}}]}]

@@ -40,6 +40,8 @@ class ResponsesRequest(_Part):
     max_output_tokens: Count | None = None
     temperature: float | None = None
     top_p: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
     stream: bool | None = None
     include: list[str] | None = None
     metadata: dict[str, Any] | None = None

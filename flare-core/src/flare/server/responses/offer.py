@@ -68,6 +68,17 @@ def read_offer(tools: list[Any] | None, choice: Any, parallel: bool | None) -> O
     return Offer(read_tools(definitions, _choice(choice), parallel), by_name, sorted(left_out))
 
 
+def repeated_tool(tool: dict[str, Any]) -> dict[str, Any]:
+    """A tool that `read_offer` took, as the response repeats it: a function has every field of the standard,
+    null where the request had none."""
+    match tool.get("type"):
+        case "function":
+            return {"description": None, "parameters": None, "strict": None, **tool}
+        case "namespace":
+            return {**tool, "tools": [repeated_tool(each) for each in tool["tools"]]}
+    return tool
+
+
 def _each(tools: list[Any]) -> Iterator[tuple[str, dict[str, Any], str | None]]:
     for index, tool in enumerate(tools):
         where = f"tools[{index}]"

@@ -8,6 +8,7 @@ from typing import Any
 from flare.server.choices import Choice
 from flare.server.jobs import Job
 from flare.server.responses.body import ResponsesRequest
+from flare.server.responses.offer import repeated_tool
 
 
 def response_object(
@@ -48,9 +49,9 @@ def response_object(
         "presence_penalty": job.sampling.presence_penalty,
         "frequency_penalty": job.sampling.frequency_penalty,
         "top_logprobs": 0,
-        "text": {"format": (body.text and body.text.format) or {"type": "text"}},
+        "text": {"format": _format(body.text.format if body.text is not None else None)},
         "tool_choice": body.tool_choice if body.tool_choice is not None else "auto",
-        "tools": body.tools or [],
+        "tools": [repeated_tool(tool) for tool in body.tools or ()],
         "max_output_tokens": body.max_output_tokens,
         "max_tool_calls": None,
         "truncation": "disabled",
@@ -61,6 +62,14 @@ def response_object(
         "prompt_cache_key": body.prompt_cache_key,
         "usage": None if choice is None else _usage(choice),
     }
+
+
+def _format(asked: dict[str, Any] | None) -> dict[str, Any]:
+    if asked is None:
+        return {"type": "text"}
+    if asked.get("type") != "json_schema":
+        return asked
+    return {**asked, "description": asked.get("description"), "strict": bool(asked.get("strict"))}
 
 
 def _usage(choice: Choice) -> dict[str, Any]:

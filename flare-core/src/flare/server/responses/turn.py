@@ -56,6 +56,8 @@ def responses_turn(body: ResponsesRequest) -> ResponsesTurn:
             max_tokens=body.max_output_tokens,
             temperature=body.temperature,
             top_p=body.top_p,
+            presence_penalty=body.presence_penalty,
+            frequency_penalty=body.frequency_penalty,
             response_format=flat_format(body.text.format if body.text is not None else None),
         ),
         messages=messages,

@@ -240,6 +240,13 @@ FEATURES = (
         {protocol: REFUSED("invalid_request", temperature=0) for protocol in Protocol},
         "with `--zero-temperature=clamp` it is the lowest temperature instead",
     ),
+    Feature(
+        "penalties of presence and frequency",
+        {
+            protocol: SERVED(presence_penalty=0.5, frequency_penalty=0.5)
+            for protocol in (CHAT, COMPLETIONS, RESPONSES)
+        },
+    ),
     Feature("seed", {CHAT: SERVED(seed=1), COMPLETIONS: SERVED(seed=1)}),
     Feature("biased tokens", {CHAT: SERVED(logit_bias={"5": 1}), COMPLETIONS: SERVED(logit_bias={"5": 1})}),
     Feature(
