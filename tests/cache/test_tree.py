@@ -6,7 +6,7 @@ from statistics import median
 
 import pytest
 
-from flare.cache import Checkpoint, CheckpointTree, PagePool, PrefixIdentity, RowPool
+from flare.cache import ORDINARY, Checkpoint, CheckpointTree, PagePool, PrefixIdentity, RowPool, Standing
 from flare.contract import Capacities
 
 PAGE = 4
@@ -28,7 +28,11 @@ def make_tree(pages: int = 64, snapshots: int = 16) -> CheckpointTree:
 
 
 def publish(
-    tree: CheckpointTree, tokens: list[int], parent: Checkpoint | None = None, frame: int = 0
+    tree: CheckpointTree,
+    tokens: list[int],
+    parent: Checkpoint | None = None,
+    frame: int = 0,
+    standing: Standing = ORDINARY,
 ) -> Checkpoint:
     storage = tree.reserve(aligned=len(tokens) % PAGE == 0)
     assert storage is not None
@@ -36,7 +40,7 @@ def publish(
     count = len(tokens) // PAGE - held
     assert tree.make_room(count)
     pages = tree.pages.allocate(count)
-    found = tree.publish(PrefixIdentity(b"", tokens), len(tokens), parent, pages, storage, frame)
+    found = tree.publish(PrefixIdentity(b"", tokens), len(tokens), parent, pages, storage, frame, standing)
     assert found is not None
     return found
 

@@ -50,6 +50,7 @@ def request(
     endpoints: tuple[int, ...] = (),
     images: tuple[Image, ...] = (),
     grammar: str = "",
+    session: str = "",
 ) -> Submit:
     return Submit(
         request_id=name,
@@ -61,6 +62,7 @@ def request(
         endpoints=endpoints,
         images=images,
         grammar=grammar,
+        session=session,
         rope_positions=hash_images.packed(hash_images.positions(len(prompt), images)) if images else b"",
     )
 

@@ -28,6 +28,7 @@ class Spec:
     sampling: Bias = field(default_factory=Bias)
     endpoints: tuple[int, ...] = ()
     cache_salt: str = ""
+    session: str = ""
     images: tuple = ()
     grammar: str = ""
 

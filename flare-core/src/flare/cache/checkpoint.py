@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from flare.cache.identity import PrefixKey
+from flare.cache.standing import Turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,8 @@ class Checkpoint:
 
     Complete pages form a chain: those of `parent`, then `pages`. `storage` holds the rest. `pins` counts
     requests that continue from here; `holds` adds the children below which somebody does. `fence` is the
-    last submitted frame that may read this storage, or that of a removed descendant.
+    last submitted frame that may read this storage, or that of a removed descendant. `side`: so far only side
+    requests used it; `turn` is the one that published it or went on from it last (`flare.cache.standing`).
     """
 
     key: PrefixKey
@@ -38,6 +40,8 @@ class Checkpoint:
     accessed: int = 0
     version: int = 0  # of its entry in the eviction order
     removed: bool = False
+    side: bool = False
+    turn: Turn | None = None
 
     def lineage(self) -> Iterator[Checkpoint]:
         """This checkpoint and its ancestors, nearest first."""

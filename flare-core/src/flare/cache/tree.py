@@ -11,6 +11,7 @@ from flare.cache.eviction import EvictionOrder
 from flare.cache.identity import PrefixIdentity
 from flare.cache.pages import PagePool
 from flare.cache.rows import RowPool
+from flare.cache.standing import ORDINARY, Standing
 
 
 @dataclass(slots=True)
@@ -94,15 +95,15 @@ class CheckpointTree:
         self._let_go(checkpoint)
         self._order.update(checkpoint)
 
-    def reserve(self, aligned: bool) -> SnapshotStorage | None:
+    def reserve(self, aligned: bool, standing: Standing = ORDINARY) -> SnapshotStorage | None:
         """Storage for one snapshot, taken from the least valuable unpinned checkpoints if need be.
 
-        None when too much is pinned, or when what was given up still waits for the device: the caller goes
-        on without a checkpoint.
+        None when too much is pinned, when what was given up still waits for the device, or when `standing`
+        spares the rest: the caller goes on without a checkpoint.
         """
-        while not self.rows.free and not self.rows.fenced and self._give_up_a_row():
+        while not self.rows.free and not self.rows.fenced and self._give_up_a_row(standing):
             pass
-        if not self.rows.free or not (aligned or self.make_room(1)):
+        if not self.rows.free or not (aligned or self._make_room(1, standing)):
             return None
         row = self.rows.allocate(1)
         tail = () if aligned else self.pages.allocate(1)
@@ -116,15 +117,19 @@ class CheckpointTree:
         if storage.tail_page is not None:
             self.pages.release((storage.tail_page,), last_frame)
 
-    def make_room(self, pages: int) -> bool:
+    def make_room(self, pages: int, standing: Standing = ORDINARY) -> bool:
         """Give up checkpoints until `pages` pages are free; whether they are. Nothing is given up when that
-        could not be enough, or when fenced pages will do as soon as the device lets go."""
+        could not be enough, or when fenced pages will do as soon as the device lets go. What `standing`
+        spares goes last."""
+        return self._make_room(pages, standing) or self._make_room(pages, ORDINARY)
+
+    def _make_room(self, pages: int, standing: Standing) -> bool:
         while self.pages.free < pages:
             if self.pages.free + self.pages.fenced >= pages:
                 return False
             if self.pages.free + self.pages.fenced + self.removable_pages < pages:
                 return False
-            victim = self._order.oldest()
+            victim = self._order.oldest(standing)
             if victim is None:
                 return False
             if victim.children:
@@ -146,6 +151,7 @@ class CheckpointTree:
         pages: Sequence[int],
         storage: SnapshotStorage,
         last_frame: int,
+        standing: Standing = ORDINARY,
     ) -> Checkpoint | None:
         """Publish the state after `tokens` tokens, whose snapshot is in `storage` by frame `last_frame`.
 
@@ -157,6 +163,7 @@ class CheckpointTree:
             self.counts.duplicates += 1
             self.release(storage, last_frame)
             self.touch(equal)
+            self.claim(equal, standing)
             return None
         assert len(pages) == tokens // self.pages.page_tokens - _complete(parent, self.pages.page_tokens)
         self._serial += 1
@@ -168,6 +175,8 @@ class CheckpointTree:
             storage=storage,
             serial=self._serial,
             fence=last_frame,
+            side=standing.side,
+            turn=standing.turn,
         )
         self._index.add(checkpoint.key, checkpoint)
         self._held_pages += checkpoint.held_pages
@@ -176,6 +185,7 @@ class CheckpointTree:
             assert not parent.removed
             parent.children.add(checkpoint)
             self._order.update(parent)
+            self._claim_chain(parent, standing)
         self.touch(checkpoint)
         self.counts.published += 1
         return checkpoint
@@ -240,19 +250,39 @@ class CheckpointTree:
         removed.children.clear()
         self._order.update(child)
 
-    def _give_up_a_row(self) -> bool:
-        victim = self._order.thinnest()
-        if victim is not None:
+    def _give_up_a_row(self, standing: Standing) -> bool:
+        victim = self._order.thinnest(standing)
+        if victim is None or not victim.side:
+            oldest = self._order.oldest(standing)
+            if oldest is not None and (victim is None or oldest.side):
+                victim = oldest
+        if victim is None:
+            return False
+        if victim.children:
             self.counts.thinned_for_rows += 1
         else:
-            victim = self._order.oldest()
-            if victim is None:
-                return False
             self.counts.evicted_for_rows += 1
         self.remove(victim)
         return True
 
+    def claim(self, checkpoint: Checkpoint, standing: Standing) -> None:
+        """A request of `standing` continues from `checkpoint`, or would have published it: unless the request
+        is a side one itself, neither the checkpoint nor its chain are any more."""
+        if standing.turn is not None:
+            checkpoint.turn = standing.turn
+        self._claim_chain(checkpoint, standing)
+
+    def _claim_chain(self, checkpoint: Checkpoint, standing: Standing) -> None:
+        if standing.side:
+            return
+        for node in checkpoint.lineage():
+            if not node.side:
+                break  # and so is what it goes on from
+            node.side = False
+            self._order.update(node)
+
     def touch(self, checkpoint: Checkpoint) -> None:
+        """Count an access."""
         self._clock += 1
         checkpoint.accessed = self._clock
         self._order.update(checkpoint)

@@ -232,6 +232,7 @@ class Engine:
                     pages=node.held_pages,
                     pins=node.pins,
                     accessed=node.accessed,
+                    side=node.side,
                 )
                 for node in latest
             ),

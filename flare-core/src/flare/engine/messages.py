@@ -52,6 +52,8 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit"):
     `logprobs` is the number of alternatives wanted per token, or None for no log-probabilities.
     `endpoints` are prompt lengths at which complete messages end, where a checkpoint is worth having.
     Requests share checkpoints only with those of the same `cache_salt`.
+    `session` is the client's name of what the request belongs to, from which the cache takes what to give up
+    first (`flare.cache.conversations`); empty when it has none.
     `images` are in order of their places. `rope_positions` has i32[3, len(prompt)]; empty, every token is at
     its own place. Output goes on behind the largest."""
 
@@ -64,6 +66,7 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit"):
     logprobs: int | None = None
     endpoints: tuple[int, ...] = ()
     cache_salt: str = ""
+    session: str = ""
     images: tuple[Image, ...] = ()
     rope_positions: bytes = b""
     grammar: str = ""
@@ -234,7 +237,8 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True, tag="stats"):
 
 class CachedPrefix(msgspec.Struct, frozen=True, kw_only=True):
     """One checkpoint: its number, its parent's, tokens of its prefix, pages of its own, how many requests
-    continue from it, and its place in the order of access (higher is later)."""
+    continue from it, its place in the order of access (higher is later), and whether only side requests used
+    it, so that it goes first."""
 
     number: int
     parent: int | None
@@ -242,6 +246,7 @@ class CachedPrefix(msgspec.Struct, frozen=True, kw_only=True):
     pages: int
     pins: int
     accessed: int
+    side: bool = False
 
 
 class CacheReport(msgspec.Struct, frozen=True, kw_only=True, tag="cache_report"):

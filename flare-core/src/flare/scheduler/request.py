@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Protocol
 
-from flare.cache import Checkpoint, Conditioning, PrefixIdentity, Slot
+from flare.cache import ORDINARY, Checkpoint, Conditioning, PrefixIdentity, Slot, Standing
 
 
 class ImageSpec(Protocol):
@@ -48,6 +48,8 @@ class RequestSpec(Protocol):
     def endpoints(self) -> Sequence[int]: ...
     @property
     def cache_salt(self) -> str: ...
+    @property
+    def session(self) -> str: ...
     @property
     def sampling(self) -> SamplingSpec: ...
     @property
@@ -108,6 +110,7 @@ class Request:
         "shared",
         "slot",
         "spec",
+        "standing",
         "started",
         "stop_tokens",
         "tokens",
@@ -129,6 +132,7 @@ class Request:
         self.generated = 0
         self.last_token = -1
         self.device_finished = False
+        self.standing: Standing = ORDINARY
         self.reset()
 
     def reset(self) -> None:
@@ -150,6 +154,12 @@ class Request:
         self.confirmed = 0
         self.drawn = self.generated
         self.last_frame = 0
+
+    @property
+    def last_message_end(self) -> int:
+        """Tokens of the prompt up to the end of its last message; all of them where that is not known."""
+        inside = (end for end in self.spec.endpoints if 0 < end < self.prompt_length)
+        return max(inside, default=self.prompt_length)
 
     @property
     def constrained(self) -> bool:

@@ -84,7 +84,9 @@ class Residency:
         left in `request.page_updates` for the plan that tells the device, which takes `most` at a time."""
         final = self.pages.pages_for(request.most_consumed)
         wanted = min((request.consumed + width - 1) // self.pages.page_tokens + 2, final)
-        while len(request.page_updates) < most and len(request.pages) < wanted and self.tree.make_room(1):
+        while len(request.page_updates) < most and len(request.pages) < wanted:
+            if not self.tree.make_room(1, request.standing):
+                break
             page = self.pages.allocate(1)
             assert page is not None
             request.page_updates.append((len(request.pages), page[0]))
@@ -110,9 +112,10 @@ class Residency:
         known = self.tree.lookup(request.identity, tokens)
         if known is not None:
             self.tree.touch(known)
+            self.tree.claim(known, request.standing)
             return None
         tail = tokens % self.pages.page_tokens
-        storage = self.tree.reserve(aligned=last or not tail)
+        storage = self.tree.reserve(aligned=last or not tail, standing=request.standing)
         if storage is None:
             self.prefix.skipped += 1
             return None
@@ -133,6 +136,7 @@ class Residency:
             request.pages[request.shared : complete],
             capture.storage,
             frame,
+            request.standing,
         )
         if checkpoint is not None:
             self.tree.pin(checkpoint)
@@ -173,11 +177,13 @@ class Residency:
             self.tree.pin(base)
             shared = base.chain()
         private = self._wanted(request) - len(shared)
-        pages = self.pages.allocate(private) if self.tree.make_room(private) else None
+        pages = self.pages.allocate(private) if self.tree.make_room(private, request.standing) else None
         if pages is None:
             if base is not None:
                 self.tree.unpin(base, base.fence)
             return False
+        if base is not None:
+            self.tree.claim(base, request.standing)
         request.base, request.shared = base, len(shared)
         request.pages = [*shared, *pages]
         return True

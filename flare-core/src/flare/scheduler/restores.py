@@ -75,7 +75,13 @@ class Restores:
         published = None
         if restored:
             published = tree.publish(
-                ticket.identity, ticket.stored.tokens, ticket.parent, ticket.pages, ticket.storage, 0
+                ticket.identity,
+                ticket.stored.tokens,
+                ticket.parent,
+                ticket.pages,
+                ticket.storage,
+                0,
+                ticket.standing,
             )
         else:
             tree.release(ticket.storage, 0)
@@ -105,10 +111,11 @@ class Restores:
             tree.pin(base)
             shared = base.tokens // size
         count = stored.tokens // size - shared
-        own = pages.allocate(count) if tree.make_room(count) else None
-        storage = None if own is None else tree.reserve(aligned=stored.tokens % size == 0)
+        standing = request.standing
+        own = pages.allocate(count) if tree.make_room(count, standing) else None
+        storage = None if own is None else tree.reserve(stored.tokens % size == 0, standing)
         if own is not None and storage is not None:
-            return Ticket(request.identity, stored, base, own, storage)
+            return Ticket(request.identity, stored, base, own, storage, standing=standing)
         if own is not None:
             pages.release(own, 0)
         if base is not None:

@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from flare.cache import CheckpointTree, PagePool, RowPool, SlotPool
+from flare.cache import CheckpointTree, Conversations, PagePool, RowPool, SlotPool
 from flare.contract import PendingTokens, PreparedContract, ProgramKind, Status
 from flare.scheduler.captures import capture_budget, prefill_endpoints
 from flare.scheduler.costs import ProgramCosts
@@ -88,6 +88,7 @@ class Scheduler:
         self.restores = Restores(self.residency, tiers)
         self.write_back = WriteBack(self.tree, tiers)
         self._root = contract.identity.fingerprint.encode()
+        self._conversations = Conversations()
         self._waiting = WaitingQueue(settings.max_waiting, settings.max_passes)
         self._by_id: dict[str, Request] = {}
         self._running: list[Request] = []  # admitted and not ended, in admission order
@@ -177,6 +178,9 @@ class Scheduler:
         if refusal is not None:
             return refusal
         request = Request(spec, min(spec.max_tokens, self._context - len(spec.prompt)), self._root)
+        request.standing = self._conversations.standing(
+            spec.session, spec.cache_salt, request.identity, request.last_message_end
+        )
         self._by_id[request.id] = request
         self._waiting.append(request)
         self._admission_due = True

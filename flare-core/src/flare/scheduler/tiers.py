@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from flare.cache import Checkpoint, PrefixIdentity, SnapshotStorage
+from flare.cache import ORDINARY, Checkpoint, PrefixIdentity, SnapshotStorage, Standing
 from flare.scheduler.request import Request
 
 
@@ -28,7 +28,7 @@ class Ticket:
 
     The checkpoint of the first `stored.tokens` tokens of `identity` comes into `pages`, its complete pages
     behind those of `parent` (pinned), and into `storage`. Until the end all of it belongs to the transfer,
-    whoever still waits.
+    whoever still waits. `standing` is that of the request it began for.
     """
 
     identity: PrefixIdentity
@@ -37,6 +37,7 @@ class Ticket:
     pages: Sequence[int]
     storage: SnapshotStorage
     waiters: set[Request] = field(default_factory=set)
+    standing: Standing = ORDINARY
 
 
 @dataclass(eq=False, slots=True)

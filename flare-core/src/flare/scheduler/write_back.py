@@ -7,6 +7,8 @@ evicted meanwhile are not copied at all. That favours the ends of conversations,
 victim to be saved.
 
 While its storage is read a checkpoint is pinned, which does not count as an access.
+
+What side requests publish (`flare.cache.standing`) is not copied: hardly anybody comes back to it.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ class WriteBack:
 
     def published(self, checkpoint: Checkpoint, identity: PrefixIdentity) -> None:
         """A checkpoint of a prefix of `identity` exists from now on."""
-        if self._tiers is None:
+        if self._tiers is None or checkpoint.side:
             return
         self._candidates[checkpoint] = identity
         if len(self._candidates) > 2 * self._tree.rows.total:

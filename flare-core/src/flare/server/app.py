@@ -107,6 +107,8 @@ def create_app(
         if (session := session_of(request.headers, job.turn)) is not None:
             parts = await workers.run(len(body), part_digests, job.turn)
             sessions.note(session, parts, request.state.record.id)
+            for choice in job.choices:
+                choice.name_session(session)
         return await generate(request, engine, job, form(job, model_name, vocabulary))
 
     async def translate(

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Literal, Protocol
 
+import msgspec
+
 from flare.engine.interface import EngineClient, Generation
 from flare.engine.messages import Finished, TokenLogprobs, Tokens
 from flare.engine.messages import Submit as Submission
@@ -99,6 +101,11 @@ class Choice:
     def stop_string(self) -> str | None:
         """The stop string that ended the output, if one did."""
         return self._output.stop_string
+
+    def name_session(self, session: str) -> None:
+        """The client's name of what the choice belongs to, for the engine. Before admission."""
+        if self._submit is not None:
+            self._submit = msgspec.structs.replace(self._submit, session=session)
 
     async def admit(self, engine: EngineClient) -> None:
         """Return once the engine admitted the sequence. Raises what `EngineClient.submit` raises."""

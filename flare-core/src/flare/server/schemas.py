@@ -35,6 +35,7 @@ class CachedPrefix(Shape):
     pages: int
     pins: int
     accessed: int
+    side: bool
 
 
 class CachedPrefixes(Shape):
