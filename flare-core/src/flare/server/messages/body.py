@@ -62,6 +62,7 @@ class CountRequest(_Part):
     tool_choice: ToolChoice | None = None
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None
+    thread: dict[str, Any] | None = None
 
 
 class MessagesRequest(CountRequest):

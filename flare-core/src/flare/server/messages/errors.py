@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from flare.frontend import UnsupportedError
 from flare.server.errors import public_error, status_of
 from flare.server.wire import named_event
 
@@ -19,13 +20,26 @@ _KINDS = {
 }
 
 
+class ThreadError(UnsupportedError):
+    """The conversation would have to be kept here. Clients know this code, and go on by sending all of it."""
+
+    code = "thread_unsupported_request"
+
+
 def messages_error(error: Exception, request_id: str) -> dict[str, Any]:
     """`{"type": "error", "error": {"type", "message", "param", "code"}, "request_id"}`; the protocol has
     neither `param` nor `code`, which the other endpoints have and clients may read here too."""
     shown = public_error(error)
     status = status_of(shown)
     kind = _KINDS.get(status, "invalid_request_error" if status < 500 else "api_error")
-    detail = {"type": kind, "message": str(shown), "param": shown.field, "code": shown.code}
+    detail: dict[str, Any] = {
+        "type": kind,
+        "message": str(shown),
+        "param": shown.field,
+        "code": shown.code,
+    }
+    if isinstance(shown, ThreadError):
+        detail["details"] = {"error_code": shown.code, "unsupported": ["thread"]}
     return {"type": "error", "error": detail, "request_id": request_id}
 
 

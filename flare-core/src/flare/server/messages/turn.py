@@ -7,6 +7,7 @@ from typing import Any
 from flare.errors import RequestError
 from flare.server.messages.blocks import assistant_message, system_text, user_messages
 from flare.server.messages.body import CountRequest, MessagesRequest, Tool
+from flare.server.messages.errors import ThreadError
 from flare.server.requests import GenerationRequest
 from flare.server.structured import flat_format
 from flare.server.tools import Tools, read_tools, strict_tools
@@ -54,7 +55,11 @@ def counted_turn(body: CountRequest) -> Turn:
 
 
 def chat_messages(body: CountRequest) -> list[dict[str, Any]]:
-    """The conversation in the shape of chat completions."""
+    """The conversation in the shape of chat completions. Raises ThreadError where a part is not sent."""
+    if body.thread is not None:
+        raise ThreadError(
+            "thread is not supported: this server keeps no conversations; send all messages", field="thread"
+        )
     messages: list[dict[str, Any]] = []
     if body.system is not None and (text := system_text(body.system, "system")):
         messages.append({"role": "system", "content": text})

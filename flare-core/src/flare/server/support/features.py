@@ -258,7 +258,14 @@ FEATURES = (
         "nothing is stored",
     ),
     Feature("going on from a stored response", {RESPONSES: REFUSED(previous_response_id="resp_1")}),
-    Feature("stored conversations and prompts", {RESPONSES: REFUSED(conversation="conv_1")}),
+    Feature(
+        "stored conversations and prompts",
+        {
+            RESPONSES: REFUSED(conversation="conv_1"),
+            MESSAGES: REFUSED("thread_unsupported_request", thread={"type": "create"}),
+        },
+        "clients of Messages know this code and send everything",
+    ),
     Feature("responses in the background", {RESPONSES: REFUSED(background=True)}),
     Feature(
         "marks for the cache",
