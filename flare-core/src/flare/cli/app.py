@@ -10,6 +10,7 @@ from typing import Annotated, ParamSpec, TypeVar
 import typer
 
 from flare import __version__
+from flare.cli.visible import visible
 from flare.errors import FlareError, PluginError
 
 P = ParamSpec("P")
@@ -35,13 +36,13 @@ def reports_errors(command: Callable[P, R]) -> Callable[P, R]:
         except FlareError as error:
             if isinstance(error, PluginError) and error.__cause__ is not None:
                 traceback.print_exception(error.__cause__)  # the plugin's author needs it
-            typer.secho(f"flare: {error}", fg=typer.colors.RED, err=True)
+            typer.secho(f"flare: {visible(str(error))}", fg=typer.colors.RED, err=True)
             raise typer.Exit(1) from error
         except BrokenPipeError:
             raise  # the reader of our output left: typer ends quietly
         except OSError as error:
             place = "" if error.filename is None else f"{error.filename}: "
-            typer.secho(f"flare: {place}{error.strerror or error}", fg=typer.colors.RED, err=True)
+            typer.secho(f"flare: {visible(place)}{error.strerror or error}", fg=typer.colors.RED, err=True)
             raise typer.Exit(1) from error
 
     return wrapped
