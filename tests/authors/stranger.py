@@ -129,6 +129,20 @@ class Stranger:
         assert 1 <= answer["usage"]["completion_tokens"] <= 8, answer
         self.say(f"answer: {choice['message']['content']!r}")
 
+    def check_page(self) -> None:
+        """The page for browsers is there, with every file that it asks for."""
+        html = self.fetch("/")
+        files = re.findall(r'(?:src|href)="(page/[^"]+)"', html)
+        assert "page/main.js" in files, html
+        for file in files:
+            assert self.fetch(f"/{file}"), file
+
+    def fetch(self, path: str) -> str:
+        """What a browser gets."""
+        request = urllib.request.Request(self.url + path, headers={"Accept": "text/html,*/*;q=0.8"})
+        with urllib.request.urlopen(request, timeout=60) as response:
+            return str(response.read().decode())
+
 
 def follow_tutorial(stranger: Stranger) -> None:
     """Every command of the tutorial, in order; the package is installed from a wheel instead of in place."""
@@ -159,6 +173,7 @@ def use_example(stranger: Stranger) -> None:
     stranger.run("flare prepare smollm2-135m --checkpoint tiny -o example.core.safetensors")
     stranger.serve("flare run example.core.safetensors")
     stranger.check_answer()
+    stranger.check_page()
     stranger.stop()
 
 

@@ -71,7 +71,9 @@ def test_a_path_tells_nothing_without_a_key(guarded: LiveServer, path: str) -> N
     assert status == (404 if path.startswith("//") else 401)
 
 
-@pytest.mark.parametrize("path", ["/health", "/ready", "/metrics", "/version", "/openapi.json", "/"])
+@pytest.mark.parametrize(
+    "path", ["/health", "/ready", "/metrics", "/version", "/openapi.json", "/", "/page/main.js"]
+)
 def test_what_watches_over_the_server_needs_none(guarded: LiveServer, path: str) -> None:
     assert httpx.get(guarded.url + path).status_code == 200
 

@@ -122,6 +122,16 @@ class Prompts:
         """The level of effort nearest to `asked` that the template takes."""
         return asked if self._template is None else nearest_effort(asked, self._template.efforts)
 
+    @property
+    def efforts(self) -> tuple[str, ...]:
+        """Levels of effort that the template does not refuse, ascending: all where it looks at none."""
+        return () if self._template is None else self._template.efforts
+
+    @property
+    def template_variables(self) -> frozenset[str]:
+        """The names that the template looks at."""
+        return frozenset() if self._template is None else self._template.variables
+
     def render(
         self,
         messages: Sequence[Any],

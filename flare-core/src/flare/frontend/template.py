@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jinja2
-from jinja2 import nodes
+from jinja2 import meta, nodes
 
 from flare.errors import CoreError, RequestError
 from flare.frontend.efforts import taken_efforts
@@ -33,22 +33,24 @@ class ChatTemplate:
 
     `special_tokens` are the names a template may use (`bos_token`, `eos_token`, ...). `form` says what of
     messages the template reads itself, `system_places` where it takes system messages, `efforts` which
-    levels of effort. Safe to use from
-    several threads. Raises CoreError when `source` is not a template.
+    levels of effort, `variables` the names that it looks at. Safe to use from several threads. Raises
+    CoreError when `source` is not a template.
     """
 
     def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
         environment = template_environment()
         try:
             self._template = with_marks(environment, source)
-            words = environment.parse(source).find_all(nodes.Const)
+            parsed = environment.parse(source)
         except jinja2.TemplateSyntaxError as error:
             raise CoreError(
                 f"the chat template cannot be compiled: line {error.lineno}: {error.message}",
                 field="frontend.template_asset",
             ) from None
         self._special_tokens = dict(special_tokens)
-        self.form: MessageForm = message_form(self._probe, any(word.value == "developer" for word in words))
+        words = {word.value for word in parsed.find_all(nodes.Const)}
+        self.form: MessageForm = message_form(self._probe, "developer" in words)
+        self.variables = frozenset(meta.find_undeclared_variables(parsed))
         self.system_places: SystemPlaces = system_places(self._probe)
         self.efforts = taken_efforts(lambda level: self._probe(_ASKED, reasoning_effort=level) is not None)
 

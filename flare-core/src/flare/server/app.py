@@ -38,6 +38,7 @@ from flare.server.messages.schemas import CountedTokens, Message, MessagesError
 from flare.server.metrics import Metrics, add_metrics_route
 from flare.server.models import add_model_routes
 from flare.server.observer import Observer
+from flare.server.page import add_page_routes
 from flare.server.requests import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
 from flare.server.responses.body import ResponsesRequest
 from flare.server.responses.format import ResponsesFormat
@@ -189,10 +190,11 @@ def create_app(
     async def detokenize(request: Request) -> Response:
         return await translate(request, lambda body, context, _: tokens.detokenize(body, context))
 
-    add_model_routes(app, model_name, jobs, engine)
+    add_model_routes(app, model_name, assets.frontend, jobs, engine)
     add_health_routes(app, engine, lifetime)
     add_metrics_route(app, metrics)
     add_identity_routes(app, core)
+    add_page_routes(app)
     if settings.debug_endpoints:
         add_debug_routes(app, engine)
     app.add_exception_handler(FlareError, _refuse)

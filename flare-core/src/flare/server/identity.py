@@ -1,4 +1,4 @@
-"""What is served: `/version`, and a root that answers."""
+"""What is served: `/version`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fastapi import FastAPI
 
 from flare import __version__
 from flare.server.documents import documented
-from flare.server.schemas import Root, Version
+from flare.server.schemas import Version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,13 +21,9 @@ class CoreIdentity:
 
 
 def add_identity_routes(app: FastAPI, core: CoreIdentity | None) -> None:
-    """`/version` as in vLLM, with the core's identity; `/`, which agents probe before they start."""
+    """`/version` as in vLLM, with the core's identity."""
 
     @app.get("/version", response_model=None, responses=documented(Version))
     async def version() -> dict[str, Any]:
         found = None if core is None else {"digest": core.digest, "format": core.format}
         return {"version": __version__, "core": found}
-
-    @app.get("/", response_model=None, responses=documented(Root))
-    async def root() -> dict[str, Any]:
-        return {"server": "flare", "version": __version__}

@@ -7,16 +7,22 @@ from typing import Any
 
 from fastapi import FastAPI
 
+from flare.contract import Frontend
 from flare.engine.interface import EngineClient
 from flare.server.documents import documented
+from flare.server.facts import chat_facts, sampling_facts
 from flare.server.jobs import JobFactory
 from flare.server.schemas import Model, ModelList
 
 
-def add_model_routes(app: FastAPI, model_name: str, jobs: JobFactory, engine: EngineClient) -> None:
+def add_model_routes(
+    app: FastAPI, model_name: str, frontend: Frontend, jobs: JobFactory, engine: EngineClient
+) -> None:
     """List and retrieve (https://platform.openai.com/docs/api-reference/models). `max_model_len`, in tokens,
-    is vLLM's name for the context; null until the engine is ready."""
+    is vLLM's name for the context; null until the engine is ready. What the core says of chats and sampling
+    is there before."""
     created = int(time.time())
+    facts = {"chat": chat_facts(frontend, jobs.prompts), "sampling": sampling_facts(frontend)}
 
     def model() -> dict[str, Any]:
         ready = engine.ready
@@ -26,6 +32,7 @@ def add_model_routes(app: FastAPI, model_name: str, jobs: JobFactory, engine: En
             "created": created,
             "owned_by": "flare",
             "max_model_len": None if ready is None else ready.context,
+            **facts,
         }
 
     @app.get("/v1/models", response_model=None, responses=documented(ModelList))

@@ -11,6 +11,9 @@ from flare.server.record import RequestRecord
 
 logger = logging.getLogger("flare.request")
 
+# Asked for again and again by what watches over the server, the page among it: lines that bury the others.
+_WATCHED = frozenset({"/health", "/ready", "/metrics", "/page/{name}"})
+
 
 class Observer:
     """One per app, used on its event loop."""
@@ -34,7 +37,10 @@ class Observer:
 
 
 def _write(record: RequestRecord) -> None:
-    level = logging.WARNING if record.status >= 500 else logging.INFO
+    if record.status >= 500:
+        level = logging.WARNING
+    else:
+        level = logging.DEBUG if record.route in _WATCHED and 0 < record.status < 400 else logging.INFO
     if logger.isEnabledFor(level):
         fields = record.fields(monotonic())
         logger.log(level, logfmt(fields), extra={"fields": fields})

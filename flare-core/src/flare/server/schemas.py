@@ -189,14 +189,36 @@ class Completion(Shape):
     usage: Usage
 
 
+class ChatFacts(Shape):
+    """What a chat may have: images, tools, reasoning apart from the answer, levels of effort, reasoning that
+    can be switched on and off."""
+
+    images: bool
+    tools: bool
+    reasoning: bool
+    efforts: list[str]
+    thinking_switch: bool
+
+
+class SamplingFact(Shape):
+    """A parameter's default, and the range that requests may move in."""
+
+    default: float
+    low: float
+    high: float
+
+
 class Model(Shape):
-    """The served model; `max_model_len` is its context in tokens, null while it loads."""
+    """The served model; `max_model_len` is its context in tokens, null while it loads; `chat` is null for one
+    that takes no chats."""
 
     id: str
     object: Literal["model"]
     created: int
     owned_by: str
     max_model_len: int | None
+    chat: ChatFacts | None
+    sampling: dict[str, SamplingFact]
 
 
 class ModelList(Shape):

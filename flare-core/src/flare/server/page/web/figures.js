@@ -1,0 +1,24 @@
+// The figures below an answer: what the prompt cost, what it did not cost, and how fast it went.
+
+import { speed } from "./answer.js";
+import { count, el, percent, rate, seconds } from "./dom.js";
+import { bar } from "./status.js";
+
+/** Elements for what is known of `answer` so far. */
+export function figuresOf(answer) {
+  const { usage, times } = answer;
+  if (!usage) return [];
+  const shown = [];
+  if (usage.cached !== null) {
+    shown.push(el("span", { class: "cached", title: "Prompt tokens that continued from the cache" },
+      bar(usage.cached / usage.prompt), `${count(usage.cached)} of ${count(usage.prompt)} prompt tokens cached (${percent(usage.cached, usage.prompt)})`));
+  } else {
+    shown.push(el("span", {}, `${count(usage.prompt)} prompt tokens`));
+  }
+  if (times.first !== null) shown.push(el("span", {}, `first token ${seconds((times.first - times.sent) / 1000)}`));
+  const perSecond = speed(answer);
+  shown.push(el("span", {}, `${tokens(usage.output)}${perSecond ? ` at ${rate(perSecond)}/s` : ""}`));
+  return shown;
+}
+
+export const tokens = (number) => `${count(number)} ${number === 1 ? "token" : "tokens"}`;
