@@ -174,7 +174,9 @@ def test_the_constraint_applies_to_the_answer_behind_the_reasoning(opened: bool)
         assert post(http, {"guided_choice": ["a"]}).status_code == 200
         output, answer = grammar_of(server)
         assert "reasoned" in output["lark_grammar"]
-        assert output["lark_grammar"].startswith("start: reasoned" if opened else "start: (opening")
+        assert output["lark_grammar"].startswith(
+            "start: reasoned" if opened else 'start: ("<think>") reasoned'
+        )
         assert answer["name"] == "answer"
         # Of a completion all is answer.
         server.reset()
@@ -182,19 +184,27 @@ def test_the_constraint_applies_to_the_answer_behind_the_reasoning(opened: bool)
         assert grammar_of(server)[0] == {"lark_grammar": "start: @answer"}
 
 
-def test_a_constraint_beside_tools_is_refused() -> None:
+def test_beside_tools_an_output_is_an_answer_or_calls() -> None:
     assets = tiny_assets()
     calls = CallFormat(syntax=CallSyntax.JSON, start=Mark(text="<call>"), end=Mark(text="</call>"))
     frontend = assets.frontend.model_copy(update={"output": OutputFormat(calls=calls)})
-    tools = [{"type": "function", "function": {"name": "f"}}]
+    tools = [{"type": "function", "function": {"name": name}} for name in ("f", "g")]
+    named = {"type": "function", "function": {"name": "g"}}
     with (
         LiveServer(assets=FrontendAssets(frontend, assets.tokenizer, assets.template)) as server,
         httpx.Client(base_url=server.url) as http,
     ):
-        refused = post(http, {**formatted(POINT), "tools": tools})
-        assert refused.status_code == 400
-        assert refused.json()["error"]["code"] == "unsupported"
+        for options, names in (({}, ["f", "g"]), ({"tool_choice": named}, ["g"])):
+            server.reset()
+            response = post(http, {**formatted(POINT), "tools": tools, **options})
+            assert response.status_code == 200 or options, response.text
+            output, answer, called = grammar_of(server)
+            assert '(@answer | ("<call>") calls_rest)' in output["lark_grammar"]
+            assert "x" in answer["json_schema"]["properties"]
+            assert called["json_schema"]["properties"]["name"] == {"enum": names}
+        server.reset()
         assert post(http, {**formatted(POINT), "tools": tools, "tool_choice": "none"}).status_code == 200
+        assert len(grammar_of(server)) == 2
 
 
 def test_types_of_the_client_library_make_schemas_that_are_served(

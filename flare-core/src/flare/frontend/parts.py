@@ -12,8 +12,9 @@ from flare.frontend.output_machine import Answer, OutputEvent, OutputMachine
 
 class PartedOutput:
     """One sequence of tokens as parts. `form` None takes all of it as the answer; `reasoning` says that the
-    prompt opened it already; `tools` are the parameters' JSON schemas by name, None looks for no calls. What
-    `text` counts and holds is of the output as it was written; `reasoning_tokens` of them are reasoning."""
+    prompt opened it already; `tools` are the parameters' JSON schemas by name, None looks for no calls, and
+    with `alone` there are none behind the beginning of an answer. What `text` counts and holds is of the
+    output as it was written; `reasoning_tokens` of them are reasoning."""
 
     def __init__(
         self,
@@ -21,6 +22,7 @@ class PartedOutput:
         form: OutputFormat | None = None,
         reasoning: bool = False,
         tools: Mapping[str, Any] | None = None,
+        alone: bool = False,
     ) -> None:
         self.text = text
         self.reasoning_tokens = 0
@@ -28,7 +30,7 @@ class PartedOutput:
         self._marks: dict[int, Mark] = {}
         marks = [] if form is None else _marks(form, calls=tools is not None)
         if form is not None and marks:
-            self._machine = OutputMachine(form, reasoning=reasoning, tools=tools)
+            self._machine = OutputMachine(form, reasoning=reasoning, tools=tools, alone=alone)
             self._marks = {mark.token: mark for mark in marks if mark.token is not None}
 
     def feed(self, token: int) -> list[OutputEvent]:

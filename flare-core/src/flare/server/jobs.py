@@ -197,10 +197,6 @@ class JobFactory:
         bias = resolve_logit_bias(request.logit_bias or {}, self._frontend.vocab_size)
         stop_token_ids = self._stop_token_ids(request)
         constraint = constraint_of(request, turn.form_field)
-        if constraint is not None and tools.definitions:
-            raise UnsupportedError(
-                f"{constraint.where} beside tools is not supported by this server", field=constraint.where
-            )
         if constraint is not None and not self._frontend.eos_token_ids:
             raise UnsupportedError(
                 "this model has no token that ends an output, which structured output needs",
@@ -214,7 +210,14 @@ class JobFactory:
             opened = form is not None and opens_reasoning(prompt.text or "", form)
             grammar = ""
             if constraint is not None:
-                grammar = compose(constraint, form, opened=opened, token_of=self.tokenizer.token)
+                grammar = compose(
+                    constraint,
+                    form,
+                    opened=opened,
+                    token_of=self.tokenizer.token,
+                    tools=tuple(schemas or ()),
+                    several=tools.parallel,
+                )
             for number in range(n):
                 index = len(choices)
                 submit = Submit(
@@ -232,7 +235,7 @@ class JobFactory:
                     grammar=grammar,
                 )
                 text = TextOutput(self.tokenizer, request.stop or (), stop_token_ids, request.min_tokens or 0)
-                output = PartedOutput(text, form, opened, schemas)
+                output = PartedOutput(text, form, opened, schemas, alone=constraint is not None)
                 choices.append(Choice(index, submit, output, shown, number == 0, self._meter, tools))
         options = request.stream_options
         return Job(

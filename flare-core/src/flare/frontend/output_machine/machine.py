@@ -19,7 +19,8 @@ def opens_reasoning(prompt: str, form: OutputFormat) -> bool:
 
 class OutputMachine:
     """Reads one output. `reasoning` says that the prompt opened it. `tools` are the parameters' JSON schemas
-    by name; None looks for no calls, and what looks like one is text.
+    by name; None looks for no calls, and what looks like one is text. With `alone` an answer that has begun
+    is all that comes.
 
     Reasoning stands before everything else. A call that begins inside it ends it: models forget the mark.
     Whitespace at the ends of the reasoning, in front of the answer behind it and around calls belongs to the
@@ -27,10 +28,16 @@ class OutputMachine:
     """
 
     def __init__(
-        self, form: OutputFormat, *, reasoning: bool = False, tools: Mapping[str, Any] | None = None
+        self,
+        form: OutputFormat,
+        *,
+        reasoning: bool = False,
+        tools: Mapping[str, Any] | None = None,
+        alone: bool = False,
     ) -> None:
         self._reasoning, self._calls = form.reasoning, form.calls if tools is not None else None
         self._tools = tools or {}
+        self._alone = alone
         self._finder = MarkFinder()
         self._state = "reasoning" if reasoning else "answer"
         self._blank = True  # nothing of this part was shown
@@ -71,6 +78,8 @@ class OutputMachine:
         """What has a meaning now."""
         if self._state == "call":
             return self._call.marks if self._call is not None else self._end_marks
+        if self._alone and self._answered:
+            return ()
         calls = () if self._calls is None else (self._calls.start,)
         if self._calls is not None and self._calls.section is not None:
             opening, closing = self._calls.section

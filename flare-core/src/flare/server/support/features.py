@@ -216,7 +216,16 @@ FEATURES = (
     ),
     Feature(
         "a constrained answer beside tools",
-        {CHAT: REFUSED(tools=[_FUNCTION], response_format={"type": "json_object"})},
+        {
+            CHAT: SERVED(tools=[_FUNCTION], response_format={"type": "json_object"}),
+            RESPONSES: SERVED(
+                tools=[_FLAT], text={"format": {"type": "json_schema", "name": "n", "schema": _SCHEMA}}
+            ),
+            MESSAGES: SERVED(
+                tools=[_TOOL], output_config={"format": {"type": "json_schema", "schema": _SCHEMA}}
+            ),
+        },
+        note="an output is an answer of the schema, or calls",
     ),
     Feature(
         "log-probabilities",
