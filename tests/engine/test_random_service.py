@@ -45,8 +45,9 @@ class RandomService(RuleBasedStateMachine):
     )
     def start(self, model, max_frames, delay, max_passes, inter_token_ms, drafts, proposal_key):
         step_us = DELAYS_US[delay]
-        if drafts:  # the fewest that are prepared
-            drafts = min((width - 1 for _, _, width, _ in model.speculative), default=0)
+        if drafts:  # the fewest that are prepared for as many requests as are served
+            widths = [width for lanes, _, width, _ in model.speculative if lanes >= model.concurrency]
+            drafts = min(widths, default=1) - 1
         self.harness = Harness(
             model,
             max_frames=max_frames,
@@ -170,7 +171,8 @@ def test_random_service(complete, capsys):
     with capsys.disabled():
         print(f"\n{rounds * services} services: {counts}")
     assert Totals.steps >= rounds * STEPS
-    assert min(Totals.accepted, Totals.drafted - Totals.accepted, Totals.hits) > 200
+    # Far below what seeds give: models are drawn at random too.
+    assert min(Totals.accepted, Totals.drafted - Totals.accepted, Totals.hits) > 100
     assert Totals.preemptions > 10
-    assert Totals.images > 50
-    assert Totals.constrained > 100
+    assert Totals.images > 10
+    assert Totals.constrained > 30
