@@ -21,10 +21,14 @@ def longest_hold(work: Callable[[], object], bound: float, runs: int = 4) -> flo
 
 def _longest_hold(work: Callable[[], object]) -> float:
     begin, done, end = threading.Event(), threading.Event(), threading.Event()
+    failed: list[BaseException] = []
 
     def body() -> None:
         begin.wait()
-        work()
+        try:
+            work()
+        except BaseException as error:
+            failed.append(error)
         done.set()
         end.wait()  # the clock lives as long as the thread
 
@@ -40,4 +44,6 @@ def _longest_hold(work: Callable[[], object]) -> float:
         longest, before = max(longest, now - before), now
     end.set()
     thread.join()
+    if failed:
+        raise failed[0]
     return longest

@@ -184,7 +184,7 @@ def test_a_body_keeps_other_threads_waiting_for_moments_only(jobs: JobFactory, n
 
     def work() -> None:
         with suppress(RequestError):
-            jobs.chat(body, 2048)
+            jobs.chat(body, 2048, {})
 
     assert longest_hold(work, HELD_SECONDS) < HELD_SECONDS
 
