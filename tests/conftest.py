@@ -26,6 +26,15 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+ALONE = {"bench", "e2e", "model", "server", "soak"}  # rooms of tests that all need the machine for themselves
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.relative_to(Path(__file__).parent).parts[0] in ALONE:
+            item.add_marker(pytest.mark.alone)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--complete",

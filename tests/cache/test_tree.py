@@ -220,6 +220,7 @@ def test_random_histories_stay_whole():
         assert (tree.pages.free, tree.rows.free, len(tree)) == (pages, rows, 0)
 
 
+@pytest.mark.alone
 def test_lookup_and_eviction_do_not_grow_with_the_number_of_checkpoints():
     """Medians of processor time, so that a busy machine does not matter; 10^5 within five times 10^2."""
 

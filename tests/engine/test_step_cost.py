@@ -11,6 +11,8 @@ from flare.contract import METADATA_FIELDS, ProgramKind, Record, Status
 from flare.engine.loop import Engine
 from flare.testing.hash_model import HashModel
 
+pytestmark = pytest.mark.alone
+
 MODEL = HashModel(context=1024, page_tokens=16)
 
 

@@ -22,6 +22,8 @@ from flare.testing.hash_model import HashModel
 from flare.testing.hash_oracle import oracle
 from flare.testing.sim_loader import LOADER, describe
 
+pytestmark = pytest.mark.alone
+
 MODEL = HashModel(context=256, page_tokens=8)
 QUICK = RestartPolicy(delay_s=0.01)
 

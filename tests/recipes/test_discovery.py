@@ -149,6 +149,7 @@ def test_what_plugins_print_goes_to_standard_error(site: Path, capfd: pytest.Cap
     assert {"one", "three"} <= set(captured.err.replace("two", "").split())
 
 
+@pytest.mark.alone
 def test_fifty_recipes_are_listed_quickly_and_without_their_heavy_halves(site: Path) -> None:
     for index in range(49):
         name = f"model-{index}"
