@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import signal
+from functools import partial
 from pathlib import Path
 
 import hypothesis
 import pytest
-from prepared_cores import HYBRID, cached_core, prepare_tiny, published_checkpoint
+from prepared_cores import HYBRID, cached_core, made_once, prepare_tiny, published_checkpoint
 
 from flare.contract import DType
 from flare.prepare import CapacityRequest, Checkpoint
+from flare.recipes import Recipe
 from flare.testing.plugin import TinyCheckpoints
 from flare_recipe_smollm.recipe import RECIPE
 
@@ -53,39 +55,49 @@ def complete(request: pytest.FixtureRequest) -> bool:
 @pytest.fixture(scope="session")
 def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Directory of the recipe's tiny random checkpoint."""
-    return RECIPE.oracle.tiny_checkpoint(tmp_path_factory.mktemp("tiny") / "checkpoint")
+    place = made_once(tmp_path_factory, "tiny", lambda at: RECIPE.oracle.tiny_checkpoint(at / "checkpoint"))
+    return place / "checkpoint"
 
 
 @pytest.fixture(scope="session")
-def tiny_core(tiny_checkpoint: Path) -> Path:
+def tiny_core(tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tiny model in float32: context 256, 4 slots, chunks to 64, pages of 16 tokens."""
-    return prepare_tiny(tiny_checkpoint, DType.F32)
+    return _tiny_core(tmp_path_factory, tiny_checkpoint, DType.F32)
 
 
 @pytest.fixture(scope="session")
-def tiny_core_bf16(tiny_checkpoint: Path) -> Path:
+def tiny_core_bf16(tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tiny model in bfloat16, otherwise like `tiny_core`."""
-    return prepare_tiny(tiny_checkpoint, DType.BF16)
+    return _tiny_core(tmp_path_factory, tiny_checkpoint, DType.BF16)
+
+
+def _tiny_core(factory: pytest.TempPathFactory, checkpoint: Path, dtype: DType) -> Path:
+    name = f"tiny.{dtype.value}.core.safetensors"
+    return made_once(factory, dtype.value, lambda at: prepare_tiny(checkpoint, dtype, at / name)) / name
 
 
 @pytest.fixture(scope="session")
 def qwen_core(flare_tiny_checkpoint: TinyCheckpoints, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tiny hybrid model with images in float32, of capacities `HYBRID`; it was generated from."""
-    from flare.testing import round_trip
     from flare_recipe_qwen.recipe import RECIPE as QWEN
 
-    place = tmp_path_factory.mktemp("qwen") / "core.safetensors"
-    return round_trip(QWEN, flare_tiny_checkpoint(QWEN), place, capacities=HYBRID)
+    return _hybrid_core(tmp_path_factory, "qwen", flare_tiny_checkpoint(QWEN), QWEN)
 
 
 @pytest.fixture(scope="session")
 def glm_core(flare_tiny_checkpoint: TinyCheckpoints, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tiny model with latents and images in float32, of capacities `HYBRID`; it was generated from."""
-    from flare.testing import round_trip
     from flare_recipe_glm.recipe import RECIPE as GLM
 
-    place = tmp_path_factory.mktemp("glm") / "core.safetensors"
-    return round_trip(GLM, flare_tiny_checkpoint(GLM), place, capacities=HYBRID)
+    return _hybrid_core(tmp_path_factory, "glm", flare_tiny_checkpoint(GLM), GLM)
+
+
+def _hybrid_core(factory: pytest.TempPathFactory, name: str, checkpoint: Path, recipe: Recipe) -> Path:
+    from flare.testing import round_trip
+
+    core = "core.safetensors"
+    make = partial(round_trip, recipe, checkpoint, capacities=HYBRID)
+    return made_once(factory, name, lambda at: make(at / core)) / core
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import os
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from flare.contract import DType
 from flare.prepare import CapacityRequest, Checkpoint
@@ -21,6 +25,21 @@ CACHE = ROOT / ".cache"
 TINY = CapacityRequest(context=256, concurrency=4, prefill_chunk_size=64, page_tokens=16, snapshot_rows=2)
 # A text of 100 tokens fits into one chunk; rows and pages can be counted otherwise when a core is loaded.
 HYBRID = CapacityRequest(context=256, concurrency=3, prefill_chunk_size=112, page_tokens=16, snapshot_rows=24)
+
+
+def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+    """The directory `name` of this run, filled by `make` in the first process of the run that asks for it."""
+    base = factory.getbasetemp()
+    run = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    place = run / name
+    with (run / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not place.exists():
+            unfinished = run / f"{name}.unfinished"
+            unfinished.mkdir(exist_ok=True)
+            make(unfinished)
+            unfinished.rename(place)
+    return place
 
 
 def tiny_request(dtype: DType = DType.F32, capacities: CapacityRequest = TINY) -> PreparationRequest:
