@@ -81,6 +81,7 @@ def run(
     max_connections: so.MaxConnectionsOption = 512,
     request_timeout: so.RequestTimeoutOption = None,
     io_timeout: so.IoTimeoutOption = 60.0,
+    stream_keep_alive: so.StreamKeepAliveOption = 10.0,
     debug_endpoints: so.DebugEndpointsOption = False,
     log_format: so.LogFormatOption = so.LogFormat.TEXT,
     log_level: so.LogLevelOption = so.LogLevel.INFO,
@@ -107,6 +108,7 @@ def run(
             max_connections,
             request_timeout,
             io_timeout,
+            stream_keep_alive,
             debug_endpoints,
         )
 

@@ -106,6 +106,15 @@ IoTimeoutOption = Annotated[
         help="Seconds for a client to send a request's head, then its body, or to go on reading.",
     ),
 ]
+StreamKeepAliveOption = Annotated[
+    float,
+    typer.Option(
+        "--stream-keep-alive",
+        min=0.001,
+        envvar="FLARE_STREAM_KEEP_ALIVE",
+        help="Seconds of silence in a stream after which it shows that it lives.",
+    ),
+]
 DebugEndpointsOption = Annotated[
     bool,
     typer.Option(
@@ -136,6 +145,7 @@ def server_settings(
     max_connections: int,
     request_timeout: float | None,
     io_timeout: float,
+    stream_keep_alive: float,
     debug_endpoints: bool,
 ) -> ServerSettings:
     """The options as settings. Raises FlareError for unusable keys, OSError for an unreadable key file."""
@@ -153,6 +163,7 @@ def server_settings(
         allowed_media_domains=tuple(media_domains or ()),
         request_timeout=request_timeout,
         io_timeout=io_timeout,
+        stream_keep_alive=stream_keep_alive,
         max_connections=max_connections,
         debug_endpoints=debug_endpoints,
     )

@@ -93,7 +93,7 @@ def create_app(
         return await (sized({}) if images is None else images.provide(sized))
 
     async def respond(
-        request: Request, prepare: Callable[[bytearray, int, Fetched], Job], form: type[Format]
+        request: Request, prepare: Callable[[bytearray, int, Fetched], Job], make: type[Format]
     ) -> Response:
         lifetime.check()
         if not engine.alive:
@@ -110,7 +110,8 @@ def create_app(
             sessions.note(session, parts, request.state.record.id)
             for choice in job.choices:
                 choice.name_session(session)
-        return await generate(request, engine, job, form(job, model_name, vocabulary))
+        form = make(job, model_name, vocabulary)
+        return await generate(request, engine, job, form, settings.stream_keep_alive)
 
     async def translate(
         request: Request, work: Callable[[bytearray, int | None, Fetched], bytes]

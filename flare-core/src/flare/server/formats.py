@@ -51,6 +51,10 @@ class Format(ABC):
     def end(self) -> bytes:
         """Events behind the last delta of a stream that went well."""
 
+    def beat(self) -> bytes:
+        """A sign of life in a stream that is silent: a comment, which is no event to whoever reads."""
+        return b": keep-alive\n\n"
+
     def failure(self, error: Exception, request_id: str) -> bytes:
         """The event that ends a stream in the place of all others when it failed."""
         return error_event(error)

@@ -22,7 +22,8 @@ class ServerSettings:
 
     Seconds: `request_timeout` for a whole request (None: no limit), `io_timeout` for the headers to arrive,
     for the body to arrive, and for a client that stopped reading. `max_connections` open at once, one more
-    is refused; `max_header_bytes` bounds a request's line and headers.
+    is refused; `max_header_bytes` bounds a request's line and headers. A stream in which nothing came for
+    `stream_keep_alive` seconds shows that it lives.
 
     `max_image_bytes` and `max_image_pixels` bound an image in a request, encoded and decoded.
     `allowed_media_domains`: hosts that images may be fetched from; see `AllowedDomains`. An image must arrive
@@ -38,6 +39,7 @@ class ServerSettings:
     cors_origins: tuple[str, ...] = ()
     request_timeout: float | None = None
     io_timeout: float = 60.0
+    stream_keep_alive: float = 10.0
     max_connections: int = 512
     max_header_bytes: int = 32 << 10
     debug_endpoints: bool = False
@@ -52,6 +54,7 @@ class ServerSettings:
             "max_body_bytes",
             "preparation_threads",
             "io_timeout",
+            "stream_keep_alive",
             "max_connections",
             "max_image_bytes",
             "max_image_pixels",

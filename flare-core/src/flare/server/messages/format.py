@@ -59,7 +59,11 @@ class MessagesFormat(Format):
     def begin(self) -> bytes:
         """See `Format`. A ping follows: the first token may take its time."""
         usage = _usage(self._job.choices[0])
-        return _event("message_start", message=self._message([], None, None, usage)) + _event("ping")
+        return _event("message_start", message=self._message([], None, None, usage)) + self.beat()
+
+    def beat(self) -> bytes:
+        """See `Format`; the protocol has an event for it."""
+        return _event("ping")
 
     def chunks(self, choice: Choice, delta: Delta) -> bytes:
         """See `Format`."""
