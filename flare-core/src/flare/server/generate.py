@@ -67,7 +67,8 @@ async def _collect(group: Group, job: Job) -> list[Result]:
 
 class EventStream(Response):
     """Server-sent events, and `beat` whenever there were none for `keep_alive` seconds. Headers go out at
-    once; a failure while streaming becomes the last event, without the `[DONE]` that ends one that went well."""
+    once. A failure while streaming becomes the last event, without the `[DONE]` of a stream that went
+    well."""
 
     media_type = "text/event-stream"
 
