@@ -1,14 +1,14 @@
 """The output machine: the same events however an output is cut, and what every format means."""
 
-import itertools
 import json
 
 import pytest
-from function_calls import FUNCTION
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from output_formats import FORMATS, cut, marks_of
+from output_formats import read as read_with
 
-from flare.contract import CallFormat, CallSyntax, Mark, OutputFormat, ReasoningFormat, TaggedArguments
+from flare.contract import OutputFormat
 from flare.frontend.output_machine import (
     Answer,
     Arguments,
@@ -21,55 +21,6 @@ from flare.frontend.output_machine import (
 )
 from flare.frontend.output_machine.marks import pieces
 
-
-def mark(text: str, token: int | None = None) -> Mark:
-    return Mark(text=text, token=token)
-
-
-THINK = ReasoningFormat(start=mark("<think>", 1), end=mark("</think>", 2))
-
-
-def calls(syntax=CallSyntax.TAGGED, start="<tool_call>", end="</tool_call>", tokens=(3, 4), **changes):
-    return CallFormat(syntax=syntax, start=mark(start, tokens[0]), end=mark(end, tokens[1]), **changes)
-
-
-DSML = TaggedArguments(
-    name_end='">',
-    argument_start='<｜DSML｜parameter name="',
-    key_end='" string="',
-    value_start='">',
-    value_end="</｜DSML｜parameter>",
-    typed=True,
-)
-FORMATS = {
-    "function": OutputFormat(reasoning=THINK, calls=calls(arguments=FUNCTION)),
-    "function in text": OutputFormat(
-        reasoning=ReasoningFormat(start=mark("<think>"), end=mark("</think>")),
-        calls=calls(tokens=(None, None), arguments=FUNCTION.model_copy(update={"newlines": False})),
-    ),
-    "key and value": OutputFormat(
-        reasoning=THINK,
-        calls=calls(
-            arguments=TaggedArguments(
-                argument_start="<arg_key>",
-                key_end="</arg_key>",
-                value_start="<arg_value>",
-                value_end="</arg_value>",
-            )
-        ),
-    ),
-    "sections": OutputFormat(
-        reasoning=THINK,
-        calls=calls(
-            start='<｜DSML｜invoke name="',
-            end="</｜DSML｜invoke>",
-            tokens=(None, None),
-            section=(mark("<｜DSML｜tool_calls>"), mark("</｜DSML｜tool_calls>")),
-            arguments=DSML,
-        ),
-    ),
-    "json": OutputFormat(reasoning=THINK, calls=calls(CallSyntax.JSON, tokens=(None, None))),
-}
 TOOLS = {
     "weather": {"properties": {"city": {"type": "string"}, "days": {"type": "integer"}, "at": {}}},
     "now": {},
@@ -107,45 +58,8 @@ WRITTEN = {
 }
 
 
-def marks_of(form: OutputFormat) -> list[Mark]:
-    found = [form.reasoning.start, form.reasoning.end]
-    if form.calls is not None:
-        found += [form.calls.start, form.calls.end, *(form.calls.section or ())]
-    return found
-
-
-def merged(events) -> list:
-    """Neighbours of one kind as one event."""
-    out: list = []
-    for event in events:
-        before = out[-1] if out else None
-        if isinstance(event, Reasoning | Answer) and type(before) is type(event):
-            out[-1] = type(event)(before.text + event.text)
-        elif isinstance(event, Arguments) and isinstance(before, Arguments) and before.index == event.index:
-            out[-1] = Arguments(event.index, before.text + event.text)
-        else:
-            out.append(event)
-    return out
-
-
-def read(form: OutputFormat, parts, tools=TOOLS, reasoning=False) -> list:
-    machine = OutputMachine(form, reasoning=reasoning, tools=tools)
-    events = [event for part in parts for event in machine.feed(part)]
-    return merged([*events, *machine.finish()])
-
-
-def cut(parts, places) -> list:
-    """`parts` with texts cut at places counted over all of them; marks that are tokens are one place long."""
-    out, at = [], 0
-    for part in parts:
-        if not isinstance(part, str):
-            out.append(part)
-            at += 1
-            continue
-        inner = [0, *sorted({place - at for place in places if at < place < at + len(part)}), len(part)]
-        out += [part[a:b] for a, b in itertools.pairwise(inner)]
-        at += len(part)
-    return out
+def read(form, parts, tools=TOOLS, reasoning=False):
+    return read_with(form, parts, tools, reasoning)
 
 
 def whole(name: str) -> list:
@@ -165,33 +79,14 @@ def expected(name: str) -> list:
     ]
 
 
-@pytest.mark.parametrize("name", FORMATS)
-def test_every_cut_gives_the_same_events(name):
-    parts = whole(name)
-    if name == "function in text":  # marks that are text end reasoning wherever they stand
-        assert [type(event) for event in read(FORMATS[name], parts)] == [type(e) for e in expected(name)]
-    else:
-        assert read(FORMATS[name], parts) == expected(name)
-    want = read(FORMATS[name], parts)
-    length = sum(len(part) if isinstance(part, str) else 1 for part in parts)
-    for place in range(1, length):
-        assert read(FORMATS[name], cut(parts, [place])) == want
-    assert read(FORMATS[name], cut(parts, range(length))) == want
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_every_pair_of_cuts_gives_the_same_events(name):
-    parts = whole(name)
-    want = read(FORMATS[name], parts)
-    length = sum(len(part) if isinstance(part, str) else 1 for part in parts)
-    for first in range(1, length, 3):
-        for second in range(first + 1, length, 5):
-            assert read(FORMATS[name], cut(parts, [first, second])) == want
+@pytest.mark.parametrize("name", WRITTEN)
+def test_what_is_written_is_read(name):
+    assert read(FORMATS[name], whole(name)) == expected(name)
 
 
 @settings(max_examples=300, deadline=None)
 @given(
-    name=st.sampled_from(sorted(FORMATS)),
+    name=st.sampled_from(sorted(WRITTEN)),
     words=st.lists(
         st.sampled_from(
             [

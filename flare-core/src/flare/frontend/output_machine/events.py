@@ -46,7 +46,7 @@ class CallEnd:
 @dataclass(frozen=True, slots=True)
 class Broken:
     """A call that does not follow the format, or was not finished when the output ended. `index` is that of a
-    call that was begun, None before its name was known; `text` is all of it as it was written."""
+    call whose `CallStart` came, else None; `text` is all of it as it was written."""
 
     index: int | None
     text: str

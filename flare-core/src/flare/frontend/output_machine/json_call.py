@@ -18,6 +18,7 @@ class JsonCall:
     def __init__(self, index: int, form: CallFormat) -> None:
         self.index = index
         self.name: str | None = None
+        self.begun = False
         self.done = False
         self._end = form.end
         self._read = ""
@@ -27,7 +28,6 @@ class JsonCall:
         self._last: str | None = None  # the string at depth 1 that was read last
         self._key: str | None = None
         self._streaming = False  # inside the arguments, which are passed on
-        self._started = False
         self._complete = False
         self._place = 0  # of the letter that is read, in the text
 
@@ -62,7 +62,7 @@ class JsonCall:
             if now and not was:
                 assert self.name is not None
                 events.append(CallStart(self.index, self.name))
-                self._started = True
+                self.begun = True
             if was or now:
                 passed += letter
             if passed and not now:
@@ -123,9 +123,9 @@ class JsonCall:
         arguments: Any = next((call[key] for key in _ARGUMENTS if key in call), {}) if name else None
         if not isinstance(name, str) or not isinstance(arguments, dict):
             raise BrokenCallError
-        if self._started:
+        if self.begun:
             return []
-        self.name = name
+        self.name, self.begun = name, True
         text = json.dumps(arguments, ensure_ascii=False)
         return [CallStart(self.index, name), Arguments(self.index, text)]
 

@@ -170,13 +170,13 @@ class OutputMachine:
         self._begun = self._call
 
     def _end_call(self) -> None:
-        self.calls += self._begun.name is not None
+        self.calls += self._begun.begun
         assert self._calls is not None
         self._state = "section" if self._calls.section is not None else "answer"
         self._call = None
 
     def _break(self) -> Broken:
-        return Broken(self._begun.index if self._begun.name is not None else None, self._raw)
+        return Broken(self._begun.index if self._begun.begun else None, self._raw)
 
     def _leave(self) -> None:
         """The end of reasoning or answer: whitespace before a mark belongs to the format."""

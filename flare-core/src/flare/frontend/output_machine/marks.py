@@ -48,7 +48,11 @@ class MarkFinder:
 def _possible_start(text: str, marks: Sequence[str]) -> int:
     """Where the longest tail of `text` that begins a mark, and is none, starts."""
     longest = max(map(len, marks), default=0)
-    for start in range(max(0, len(text) - longest + 1), len(text)):
+    begin = max(0, len(text) - longest + 1)
+    near = text[begin:]
+    if not any(mark[0] in near for mark in marks):  # nearly always
+        return len(text)
+    for start in range(begin, len(text)):
         tail = text[start:]
         if any(len(mark) > len(tail) and mark.startswith(tail) for mark in marks):
             return start

@@ -38,6 +38,11 @@ class TaggedCall:
         self._state = "name_start" if "name_start" in literal else "name"
 
     @property
+    def begun(self) -> bool:
+        """Whether the beginning was reported: with the name."""
+        return self.name is not None
+
+    @property
     def marks(self) -> tuple[Mark, ...]:
         """What may come next, besides text."""
         literal = self._literal
