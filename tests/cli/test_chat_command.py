@@ -62,7 +62,7 @@ def test_a_conversation_survives_a_refusal(live: LiveServer) -> None:
     result = chat(live.url, stdin="x" * 3000 + "\nshort\n")
 
     assert (result.exit_code, result.stdout) == (0, "a good answer\n")
-    assert result.stderr.startswith("flare: the context length is")
+    assert result.stderr.startswith("flare: the prompt is too long: ")
     assert "xxx" not in prompts(live)[0]
 
 

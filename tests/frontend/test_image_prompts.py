@@ -184,7 +184,7 @@ def test_a_message_with_an_image_becomes_a_prompt():
 
 def test_expanded_prompts_are_bounded_by_the_context():
     part = {"type": "image_url", "image_url": {"url": address(picture(256, 256))}}
-    with pytest.raises(RequestError, match="the prompt has 65"):
+    with pytest.raises(RequestError, match="too long: 65 tokens"):
         prompts().from_messages(message(part, {"type": "text", "text": "a"}), context=64)
 
 

@@ -21,3 +21,13 @@ class ContextLengthError(RequestError):
     """Prompt, or prompt and requested output, do not fit the context; the message gives the numbers."""
 
     code = "context_length_exceeded"
+
+    @classmethod
+    def of_prompt(cls, prompt: int, context: int, field: str) -> ContextLengthError:
+        """A prompt of `prompt` tokens that leaves no room for output in a context of `context` tokens."""
+        # Clients look for the words and numbers in front to learn how much of a conversation has to go.
+        return cls(
+            f"the prompt is too long: {prompt} tokens > {context} tokens of context; with output it needs at "
+            f"least {prompt + 1}",
+            field=field,
+        )

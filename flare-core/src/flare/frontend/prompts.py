@@ -82,11 +82,12 @@ class Prompts:
         variables: Mapping[str, Any] | None = None,
         tools: Sequence[Any] | None = None,
         fetched: Mapping[str, bytes | bytearray] | None = None,
+        where: str = "messages",
     ) -> Prompt:
         """The prompt for the assistant's next message; `variables` are more of the template's, `tools` what
-        the model may call, `fetched` the contents of remote images by address. Raises RequestError,
-        UnsupportedError, and ContextLengthError for more than `context` tokens; ImagesWanted where the caller
-        fetches and has not."""
+        the model may call, `fetched` the contents of remote images by address, `where` the field that holds
+        the messages. Raises RequestError, UnsupportedError, and ContextLengthError for more than `context`
+        tokens; ImagesWanted where the caller fetches and has not."""
         addresses: list[ImageAddress] = []
         rendered = self._rendered(messages, addresses, variables=variables, tools=tools)
         contents = fetched or {}
@@ -96,10 +97,10 @@ class Prompts:
         try:
             tokens, endpoints = self.tokenizer.encode_marked(rendered.text, rendered.message_ends, context)
         except TooManyTokens as error:
-            raise _too_long(error.count, context, "messages") from None
+            raise ContextLengthError.of_prompt(error.count, error.most, where) from None
         if not addresses:
-            return _prompt(tokens, rendered.text, "messages", endpoints)
-        return self._with_images(rendered.text, tokens, endpoints, addresses, contents, context)
+            return _prompt(tokens, rendered.text, where, endpoints)
+        return self._with_images(rendered.text, tokens, endpoints, addresses, contents, context, where)
 
     def _with_images(
         self,
@@ -109,13 +110,14 @@ class Prompts:
         addresses: Sequence[ImageAddress],
         contents: Mapping[str, bytes | bytearray],
         context: int | None,
+        where: str,
     ) -> Prompt:
         assert self._images is not None
         assert self._profile is not None
         images = [self._images.get(one.address, one.where, contents.get(one.address)) for one in addresses]
         expanded = expand(tokens, endpoints, images, self._profile)
         if context is not None and len(expanded.tokens) > context:
-            raise _too_long(len(expanded.tokens), context, "messages")
+            raise ContextLengthError.of_prompt(len(expanded.tokens), context, where)
         return Prompt(expanded.tokens, text, expanded.endpoints, expanded.images, expanded.rope_positions)
 
     def effort(self, asked: str) -> str:
@@ -167,7 +169,7 @@ class Prompts:
         try:
             tokens = self.tokenizer.encode_prompt(text, context)
         except TooManyTokens as error:
-            raise _too_long(error.count, context, where) from None
+            raise ContextLengthError.of_prompt(error.count, error.most, where) from None
         return _prompt(tokens, text, where)
 
     def from_tokens(self, tokens: Sequence[int], where: str = "prompt") -> Prompt:
@@ -182,13 +184,6 @@ class Prompts:
                 raise RequestError(
                     f"{where}[{index}] is {token}, not a token id below {self._vocab_size}", field=where
                 )
-
-
-def _too_long(count: int, context: int | None, where: str) -> ContextLengthError:
-    return ContextLengthError(
-        f"the context length is {context} tokens; the prompt has {count} and leaves no room for output",
-        field=where,
-    )
 
 
 def _prompt(tokens: Sequence[int], text: str | None, where: str, endpoints: tuple[int, ...] = ()) -> Prompt:

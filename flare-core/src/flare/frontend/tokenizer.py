@@ -13,11 +13,12 @@ _LONG = 1000  # tokens; decoding fewer takes less than switching threads
 
 
 class TooManyTokens(Exception):
-    """A text has `count` tokens, more than the caller takes."""
+    """A text has `count` tokens, more than the `most` that the caller takes."""
 
-    def __init__(self, count: int) -> None:
-        super().__init__(count)
+    def __init__(self, count: int, most: int) -> None:
+        super().__init__(count, most)
         self.count = count
+        self.most = most
 
 
 class Tokenizer:
@@ -58,7 +59,7 @@ class Tokenizer:
         encoding = self._backend.encode_batch_fast([text], add_special_tokens=False)[0]
         # Asked before the ids are made, which for a huge text would keep other threads waiting.
         if most is not None and len(encoding) > most:
-            raise TooManyTokens(len(encoding))
+            raise TooManyTokens(len(encoding), most)
         ids: list[int] = encoding.ids
         return ids
 
@@ -70,7 +71,7 @@ class Tokenizer:
             return self.encode(text, most), ()
         encoding = self._backend.encode_batch([text], add_special_tokens=False)[0]
         if most is not None and len(encoding) > most:
-            raise TooManyTokens(len(encoding))
+            raise TooManyTokens(len(encoding), most)
         return encoding.ids, exact_cuts(encoding.offsets, marks)
 
     def encode_prompt(self, text: str, most: int | None = None) -> list[int]:

@@ -109,7 +109,12 @@ class JobFactory:
         prompts = self._completion_prompts(request.prompt, context)
         echo = bool(request.echo)
         turn = Turn(
-            id_prefix="cmpl-", request=request, messages=(), logprobs=request.logprobs, ignored=ignored
+            id_prefix="cmpl-",
+            request=request,
+            messages=(),
+            logprobs=request.logprobs,
+            prompt_field="prompt",
+            ignored=ignored,
         )
         return self._job(turn, prompts, context, echo=echo)
 
@@ -149,7 +154,7 @@ class JobFactory:
             raise UnsupportedError("this model's format of tool calls is not known", field="tools")
         messages = with_instruction(turn.messages, tools.instruction)
         return self.prompts.from_messages(
-            messages, context, self._variables(turn), tools.definitions, fetched
+            messages, context, self._variables(turn), tools.definitions, fetched, turn.prompt_field
         )
 
     def _completion_prompts(self, prompt: Any, context: int) -> list[Prompt]:
@@ -206,7 +211,9 @@ class JobFactory:
         choices: list[Choice] = []
         for prompt in prompts:
             shown = self._echo(prompt) if echo else ""
-            max_tokens = output_limit(request, len(prompt.tokens), context, turn.limit_fits)
+            max_tokens = output_limit(
+                request, len(prompt.tokens), context, turn.prompt_field, turn.limit_fits
+            )
             opened = form is not None and opens_reasoning(prompt.text or "", form)
             grammar = ""
             if constraint is not None:

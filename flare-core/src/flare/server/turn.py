@@ -16,8 +16,8 @@ class Turn:
     limits. `variables` are more of the template's, `effort` is how much to reason, None where that is open.
     `logprobs` is the number of alternatives per token, None without log-probabilities. `limit_fits`: an
     output limit above what the context leaves is lowered to it. `session` is the client's name of its
-    conversation, `form_field` where it has the format of the answer. `ignored` names what of the body has no
-    meaning here. `id_prefix` begins the response's id."""
+    conversation; `prompt_field` and `form_field` are where it has the prompt and the format of the answer.
+    `ignored` names what of the body has no meaning here. `id_prefix` begins the response's id."""
 
     id_prefix: str
     request: GenerationRequest
@@ -28,5 +28,6 @@ class Turn:
     limit_fits: bool = False
     effort: str | None = None
     session: str | None = None
+    prompt_field: str = "messages"
     form_field: str = "response_format"
     ignored: list[str] = field(default_factory=list)

@@ -64,6 +64,7 @@ def responses_turn(body: ResponsesRequest) -> ResponsesTurn:
         tools=offer.tools,
         effort=body.reasoning.effort if body.reasoning is not None else None,
         limit_fits=True,
+        prompt_field="input",
         form_field="text.format",
         session=body.prompt_cache_key,
         ignored=ignored,
