@@ -262,9 +262,9 @@ def begin_again_when_readmitted(patch):
 
     def make_way(scheduler, newest):
         depart(scheduler, newest)
-        matcher = scheduler._listener.constraints._matchers.get(newest.id)
-        if matcher is not None:
-            matcher._matcher.reset()
+        followed = scheduler._listener.constraints
+        if (walk := followed._following.get(newest.id)) is not None:
+            followed._walks._matchers[walk.number]._matcher.reset()
 
     patch.setattr(Scheduler, "_make_way", make_way)
 

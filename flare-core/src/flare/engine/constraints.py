@@ -7,9 +7,10 @@ the matcher and taken back.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import count
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -20,27 +21,35 @@ from flare.contract import PreparedContract
 from flare.device.base import Bytes
 from flare.engine.messages import Submit
 from flare.errors import FlareError
-from flare.grammar import GrammarError, Matcher, Vocabulary
+from flare.grammar import GrammarError, LocalWalks, RemoteWalks, Start, Vocabulary, Walks
 from flare.scheduler import Lane, ProposalSource, Request
 
-_REMEMBERED = 32  # grammars, of the last requests
 _EVERYTHING = np.int32(-1)
 
 
+@dataclass(slots=True)
+class _Walk:
+    """See `flare.grammar.Walks`; `told` tokens of its output it knows of."""
+
+    number: int
+    told: int = 0
+
+
 class Constraints:
-    """Grammars of one engine. `begin` compiles a request's on a thread of its own (`beside`) or at once;
-    `compiled` returns the requests whose grammars are ready, or why they are not. `wake` is called from the
-    thread when there are some. `failures` has requests that cannot go on, and why."""
+    """Grammars of one engine. `begin` compiles a request's at once, or `beside` the steps: then a process of
+    its own has vocabulary and grammars, and a thread waits for it. `compiled` returns the requests whose
+    grammars are ready, or why they are not; `wake` is called from the thread when there are some. `failures`
+    has requests that cannot go on, and why."""
 
     def __init__(self, contract: PreparedContract, tokenizer: Bytes, beside: bool = False) -> None:
         self._contract = contract
         self._tokenizer = tokenizer
-        self._vocabulary: Vocabulary | None = None
+        self._walks: Walks = RemoteWalks(self._start) if beside else LocalWalks(self._vocabulary)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="flare-grammar") if beside else None
-        self._grammars: OrderedDict[str, Matcher] = OrderedDict()  # touched by the compiling thread only
-        self._ready: SimpleQueue[tuple[Submit, Matcher | FlareError]] = SimpleQueue()
+        self._ready: SimpleQueue[tuple[Submit, _Walk, FlareError | None]] = SimpleQueue()
+        self._numbers = count()
         self._compiling: dict[str, Submit] = {}
-        self._matchers: dict[str, Matcher] = {}
+        self._following: dict[str, _Walk] = {}
         self.wake: Callable[[], None] = lambda: None
         self.failures: dict[str, str] = {}
 
@@ -63,52 +72,50 @@ class Constraints:
         """The request does not want its grammar any more."""
         return self._compiling.pop(request_id)
 
-    def compiled(self) -> list[tuple[Submit, str | None]]:
+    def compiled(self) -> list[tuple[Submit, FlareError | None]]:
         """Requests that `begin` was called for and that have their grammar, or a problem instead."""
-        done: list[tuple[Submit, str | None]] = []
+        done: list[tuple[Submit, FlareError | None]] = []
         while True:
             try:
-                submit, made = self._ready.get_nowait()
+                submit, walk, problem = self._ready.get_nowait()
             except Empty:
                 return done
             if self._compiling.get(submit.request_id) is not submit:
-                continue  # withdrawn
+                self._walks.forget(walk.number)  # withdrawn
+                continue
             del self._compiling[submit.request_id]
-            if isinstance(made, Matcher):
-                self._matchers[submit.request_id] = made
-                done.append((submit, None))
-            else:
-                done.append((submit, str(made)))
+            if problem is None:
+                self._following[submit.request_id] = walk
+            done.append((submit, problem))
 
     def forget(self, request_id: str) -> None:
         """The request has ended."""
-        self._matchers.pop(request_id, None)
+        if (walk := self._following.pop(request_id, None)) is not None:
+            self._walks.forget(walk.number)
         self.failures.pop(request_id, None)
 
     def close(self) -> None:
         """Compile nothing more."""
+        self._walks.close()
         if self._thread is not None:
             self._thread.shutdown(wait=True, cancel_futures=True)
 
     def _compile(self, submit: Submit) -> None:
+        walk, problem = _Walk(next(self._numbers)), None
         try:
-            made: Matcher | FlareError = self._compiled(submit.grammar).copy(submit.stop_token_ids)
+            self._walks.begin(walk.number, submit.grammar, submit.stop_token_ids)
         except FlareError as error:
-            made = error
-        self._ready.put((submit, made))
+            problem = error
+        self._ready.put((submit, walk, problem))
         self.wake()
 
-    def _compiled(self, grammar: str) -> Matcher:
-        if self._vocabulary is None:
-            frontend = self._contract.frontend
-            self._vocabulary = Vocabulary(bytes(self._tokenizer), frontend.vocab_size, frontend.eos_token_ids)
-        known = self._grammars.get(grammar)
-        if known is None:
-            known = self._grammars[grammar] = Matcher.compile(self._vocabulary, grammar)
-            if len(self._grammars) > _REMEMBERED:
-                self._grammars.popitem(last=False)
-        self._grammars.move_to_end(grammar)
-        return known
+    def _vocabulary(self) -> Vocabulary:
+        frontend = self._contract.frontend
+        return Vocabulary(bytes(self._tokenizer), frontend.vocab_size, frontend.eos_token_ids)
+
+    def _start(self) -> Start:
+        frontend = self._contract.frontend
+        return Start(bytes(self._tokenizer), frontend.vocab_size, tuple(frontend.eos_token_ids))
 
     # Steps.
 
@@ -117,12 +124,13 @@ class Constraints:
         proposals. When that is not known, everything, and the request is among the `failures`."""
         request = lane.request
         try:
-            matcher = self._following(request)
+            walk, tokens = self._gained(request)
             if target.ndim == 1:
-                matcher.fill(target)
+                self._walks.fill(walk, tokens, target)
             else:
                 target[...] = _EVERYTHING
-                matcher.fill_drafts(target, lane.proposals)
+                drafts = lane.proposals
+                self._walks.fill_drafts(walk, tokens, drafts, target[: len(drafts) + 1])
         except GrammarError as error:
             target[...] = _EVERYTHING
             self._fail(request, error)
@@ -130,16 +138,16 @@ class Constraints:
     def admissible(self, request: Request, drafts: Sequence[int]) -> int:
         """How many of `drafts` may follow the request's output."""
         try:
-            return self._following(request).admissible(drafts)
+            return self._walks.admissible(*self._gained(request), drafts)
         except GrammarError as error:
             self._fail(request, error)
             return 0
 
-    def _following(self, request: Request) -> Matcher:
-        """The matcher of `request`, behind everything that was committed."""
-        matcher = self._matchers[request.id]
-        matcher.advance(request.tokens[request.prompt_length + matcher.position :])
-        return matcher
+    def _gained(self, request: Request) -> tuple[int, Sequence[int]]:
+        """The number of the request's walk, and what was committed since the walk was last told."""
+        walk = self._following[request.id]
+        told, walk.told = walk.told, request.generated
+        return walk.number, request.tokens[request.prompt_length + told :]
 
     def _fail(self, request: Request, error: GrammarError) -> None:
         self.failures[request.id] = (

@@ -32,7 +32,7 @@ from flare.engine.records import CompletionReader
 from flare.engine.tiers import TierTransfers
 from flare.engine.timeline import StepTimeline, Submitted
 from flare.engine.timing import StepTimes
-from flare.errors import DeviceError, ExecutionError
+from flare.errors import DeviceError, ExecutionError, UnavailableError
 from flare.scheduler import LaneRecord, Plan, ProposalSource, Request, Saving, Scheduler, Settings
 
 PLANNED_KINDS = (
@@ -123,7 +123,8 @@ class Engine:
     def _take_compiled(self) -> None:
         for submit, problem in self.constraints.compiled():
             if problem is not None:
-                self._reject(submit, "invalid_request", problem)
+                busy = isinstance(problem, UnavailableError)
+                self._reject(submit, "queue_full" if busy else "invalid_request", str(problem))
             elif (refusal := self.scheduler.submit(submit)) is not None:
                 self.constraints.forget(submit.request_id)
                 self._reject(submit, refusal.reason, refusal.message)

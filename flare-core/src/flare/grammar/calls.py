@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from flare.contract import CallFormat, CallSyntax, Mark, TaggedArguments
 from flare.grammar.constraint import json_schema, literal
-from flare.grammar.spelling import BLANK, FreeText, TokenOf, spelled
+from flare.grammar.spelling import BLANK, FreeText, Letters, Mark, TokenOf, spelled
+
+if TYPE_CHECKING:  # in other processes grammars are made without the contract
+    from flare.contract import CallFormat, TaggedArguments
 
 _OBJECT = "call_object"  # the name of the grammar of a call that is one
 
@@ -28,13 +30,12 @@ class CallRules:
         if form.arguments is not None:
             inside = self._tagged(form.arguments, names)
         else:
-            assert form.syntax is CallSyntax.JSON
             inside = self._object(names)
         start, end = spelled(form.start, token_of), spelled(form.end, token_of)
         more = f" ({BLANK}? {start} call_rest)*" if several else ""
         self.rules.append(f"call_rest: {inside} {BLANK}? {end}")
         if form.section is None:
-            self.mark = form.start
+            self.mark: Mark = form.start
             self.rules.append(f"{self.rest}: call_rest{more}")
         else:
             self.mark, closing = form.section
@@ -57,7 +58,7 @@ class CallRules:
         return f"{BLANK}? @{_OBJECT}"
 
     def _tagged(self, form: TaggedArguments, names: Sequence[str]) -> str:
-        key_end, value_end = Mark(text=form.key_end), Mark(text=form.value_end)
+        key_end, value_end = Letters(form.key_end), Letters(form.value_end)
         keys = FreeText("key", [key_end], self._token_of, r"/[^\r\n]+/")
         values = FreeText("value", [value_end], self._token_of)
         argument = [f"{BLANK}?", self._literal(form.argument_start), keys.before(key_end)]
@@ -74,7 +75,7 @@ class CallRules:
         return " ".join([*parts, "argument*", *self._blank_literal(form.body_end)])
 
     def _literal(self, text: str) -> str:
-        return spelled(Mark(text=text), self._token_of)
+        return spelled(Letters(text), self._token_of)
 
     def _blank_literal(self, text: str) -> list[str]:
         """Blanks and a text, unless it is not written."""

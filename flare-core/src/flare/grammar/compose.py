@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from flare.contract import OutputFormat, ReasoningFormat
 from flare.grammar.calls import CallRules
 from flare.grammar.constraint import Constraint
-from flare.grammar.spelling import BLANK, BLANK_RULE, FreeText, TokenOf, spelled
+from flare.grammar.spelling import BLANK, BLANK_RULE, FreeText, Mark, TokenOf, spelled
+
+if TYPE_CHECKING:
+    from flare.contract import OutputFormat, ReasoningFormat
 
 _ANSWER = "answer"  # the name of the constraint's grammar among the composed ones
 
@@ -59,7 +62,7 @@ def compose(
 
 def _reasoning(form: ReasoningFormat, calls: CallRules | None, final: str, token_of: TokenOf) -> list[str]:
     """`reasoned` is everything behind the mark that begins reasoning."""
-    marks = [form.end] if calls is None else [form.end, calls.mark]
+    marks: list[Mark] = [form.end] if calls is None else [form.end, calls.mark]
     thought = FreeText("thought", marks, token_of)
     reasoned = f"{thought.before(form.end)} {BLANK}? {final}"
     if calls is not None:  # models forget the mark

@@ -3,12 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
-from flare.contract import Mark
 from flare.grammar.constraint import literal
 
 TokenOf = Callable[[str], int | None]
 """The token that is exactly this text, of special and added tokens; None when there is none."""
+
+
+class Mark(Protocol):
+    """See `flare.contract.Mark`."""
+
+    @property
+    def text(self) -> str: ...
+    @property
+    def token(self) -> int | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Letters:
+    """A mark that is text."""
+
+    text: str
+    token: int | None = None
+
 
 BLANK = "BLANK"
 BLANK_RULE = r"BLANK: /[ \t\r\n]{1,8}/"
