@@ -208,6 +208,30 @@ def test_a_grammar_is_compiled_beside_the_steps_and_can_be_withdrawn():
     harness.close()
 
 
+def test_when_the_process_beside_dies_its_requests_fail_and_others_go_on():
+    device_image = image(MODEL)
+    tokenizer = np.frombuffer(device_image.tensors["frontend.tokenizer"], np.uint8)
+    beside = Constraints(device_image.contract, tokenizer, beside=True)
+    harness = Harness(MODEL, constraints=beside)
+    harness.submit(request("free", PROMPT, 12))
+    harness.submit(request("lost", PROMPT, 12, stops=(0,), grammar=WORD))
+    beside._thread.submit(lambda: None).result(20)
+    while not harness.output("lost"):
+        harness.engine.step()
+    beside._walks._process._popen.kill()
+    harness.run()
+    failed = harness.end("lost")
+    assert isinstance(failed, Failed)
+    assert "the process that follows grammars ended" in failed.message
+    assert harness.output("free") == harness.expected("free")
+
+    harness.submit(request("next", PROMPT, 12, stops=(0,), grammar=WORD))
+    beside._thread.submit(lambda: None).result(20)
+    harness.run()
+    assert harness.output("next") == harness.expected("next")
+    harness.close()
+
+
 # Faults: each must be noticed.
 
 
