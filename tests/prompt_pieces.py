@@ -32,3 +32,12 @@ def check_goes_on(prompts: Prompts, conversation: Conversation) -> None:
     end = first.endpoints[-1]
     assert second.tokens[:end] == first.tokens[:end]
     assert end in second.endpoints
+
+
+def check_answer_goes_on(prompts: Prompts, written: str, **answer: str) -> None:
+    """A prompt with an answer sent back is what the model saw: the prompt before, and what it wrote."""
+    question = {"role": "user", "content": "Is it?"}
+    first = prompts.from_messages([question])
+    second = prompts.from_messages([question, {"role": "assistant", **answer}, MORE[-1]])
+    seen = [*first.tokens, *prompts.tokenizer.encode(written)]
+    assert list(second.tokens[: len(seen)]) == seen

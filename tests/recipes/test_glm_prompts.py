@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conversations import CONVERSATIONS
-from prompt_pieces import check_goes_on, pieces
+from prompt_pieces import check_answer_goes_on, check_goes_on, pieces
 
 from flare.testing import PromptCheck
 from flare.testing.plugin import TinyCheckpoints
@@ -105,3 +105,7 @@ def test_an_image_stands_between_its_marks(check: PromptCheck) -> None:
         assert set(prompt.tokens[placed.start : end]) == {TOKENS["<|image|>"]}
         assert prompt.tokens[end] == TOKENS["<|end_of_image|>"]
         assert placed.image.features == np.prod(placed.image.grid) // 4
+
+
+def test_reasoning_that_is_sent_back_is_what_the_model_wrote(check: PromptCheck) -> None:
+    check_answer_goes_on(check.prompts, "I look.</think>Yes.", content="Yes.", reasoning_content="I look.")

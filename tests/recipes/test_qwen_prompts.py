@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from conversations import CONVERSATIONS
-from prompt_pieces import check_goes_on, pieces
+from prompt_pieces import check_answer_goes_on, check_goes_on, pieces
 
 from flare.testing import PromptCheck
 from flare.testing.plugin import TinyCheckpoints
@@ -85,3 +85,9 @@ def test_messages_end_where_the_next_begins(check: PromptCheck) -> None:
 @pytest.mark.parametrize("name", sorted(set(CONVERSATIONS) - REFUSED))
 def test_a_conversation_that_goes_on_begins_with_its_messages(check: PromptCheck, name: str) -> None:
     check_goes_on(check.prompts, CONVERSATIONS[name])
+
+
+def test_reasoning_that_is_sent_back_is_what_the_model_wrote(check: PromptCheck) -> None:
+    """QwenLM/Qwen3.8#131, nibor1896/Crow#60: what is left of it decides how much has to be computed again."""
+    written = "I look.\n</think>\n\nYes."
+    check_answer_goes_on(check.prompts, written, content="Yes.", reasoning_content="I look.")

@@ -171,12 +171,24 @@ def test_others_beside_a_constrained_request_get_what_they_get_alone(server: Liv
 
 
 def test_the_answer_behind_free_reasoning_is_of_its_form() -> None:
+    """vllm#47027: JSON that switches reasoning off."""
+    schema = {
+        "type": "object",
+        "properties": {"rain": {"type": "boolean"}},
+        "required": ["rain"],
+        "additionalProperties": False,
+    }
+    form = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
     for server in serving(reasoning_assets()):
-        with httpx.Client(base_url=server.url, timeout=60) as http:
-            body = {"messages": USER, "max_tokens": 450, "guided_choice": ["yes", "no"], "n": 6, "seed": 2}
-            choices = http.post("/v1/chat/completions", json=body).json()["choices"]
-        messages = [choice["message"] for choice in choices if choice["finish_reason"] == "stop"]
-        assert messages
-        assert {message["content"] for message in messages} <= {"yes", "no"}
-        assert all("e" not in message.get("reasoning_content", "") for message in messages)
-        assert any(len(message.get("reasoning_content", "")) > 3 for message in messages)
+        for fields, valid in (
+            ({"guided_choice": ["yes", "no"]}, lambda text: text in ("yes", "no")),
+            ({"response_format": form}, lambda text: jsonschema_rs.is_valid(schema, json.loads(text))),
+        ):
+            with httpx.Client(base_url=server.url, timeout=60) as http:
+                body = {"messages": USER, "max_tokens": 450, "n": 6, "seed": 2, **fields}
+                choices = http.post("/v1/chat/completions", json=body).json()["choices"]
+            messages = [choice["message"] for choice in choices if choice["finish_reason"] == "stop"]
+            assert messages
+            assert all(valid(message["content"]) for message in messages)
+            assert all("e" not in message.get("reasoning_content", "") for message in messages)
+            assert any(len(message.get("reasoning_content", "")) > 3 for message in messages)

@@ -193,6 +193,25 @@ def test_a_conversation_becomes_a_prompt(agent: LiveServer, client: anthropic.An
     )
 
 
+def test_what_a_client_changes_in_every_request_is_not_in_the_prompt(
+    agent: LiveServer, client: anthropic.Anthropic
+) -> None:
+    """Otherwise no prompt goes on from the last one (musistudio/claude-code-router#1220)."""
+    agent.engine.script = say("hello")
+    counted = []
+    for changing in ("1e0", "7f3"):
+        billing = f"x-anthropic-billing-header: cc_version=2.1.197.{changing}; cc_entrypoint=sdk-cli;"
+        system: Any = [{"type": "text", "text": billing}, {"type": "text", "text": "You help."}]
+        client.messages.create(**ASK, system=system)
+        counted.append(client.messages.count_tokens(model="tiny/chat", messages=USER, system=system))
+    first, second = (submit.prompt for submit in agent.engine.counters.submissions[-2:])
+    assert first == second
+    assert prompt(agent).startswith("system: You help.\n")
+    assert [count.input_tokens for count in counted] == [len(first)] * 2
+    client.messages.create(**ASK, system=[{"type": "text", "text": "x-anthropic-billing-header: alone"}])
+    assert prompt(agent).startswith("user: ")
+
+
 def test_choices_of_tools(agent: LiveServer, client: anthropic.Anthropic) -> None:
     agent.engine.script = say(call("now") + call("now"))
     offer: Any = {**ASK, "tools": TOOLS}

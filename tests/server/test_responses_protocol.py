@@ -232,3 +232,15 @@ def test_an_answer_of_a_schema(agent: LiveServer, client: openai.OpenAI) -> None
     with pytest.raises(openai.BadRequestError, match="uniqueItems") as refused:
         client.responses.create(**ASK, text=text)
     assert (refused.value.param or "").startswith("text.format")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_is_no_call_is_reported(agent: LiveServer, client: openai.OpenAI, stream: bool) -> None:
+    agent.engine.script = say("Well.\n<tool_call>\n<function=weather")
+    if stream:
+        response = streamed(agent, tools=TOOLS)[-1]["response"]
+    else:
+        response = httpx.post(f"{agent.url}/v1/responses", json={**ASK, "tools": TOOLS}).json()
+    (item,) = response["output"]
+    assert item["content"][0]["text"] == "Well."
+    assert response["broken_tool_calls"] == ["<tool_call>\n<function=weather"]
