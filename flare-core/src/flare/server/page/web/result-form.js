@@ -25,7 +25,10 @@ export function resultForm(calls, drafts, { send, changed, cancel = null }) {
     },
     onkeydown: (event) => {
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.requestSubmit();
-      if (event.key === "Escape" && cancel) cancel();
+      if (event.key === "Escape" && cancel) {
+        event.stopPropagation();
+        cancel();
+      }
     },
   },
   boxes.map(({ label }) => label),

@@ -9,6 +9,10 @@ export function addSide() {
   };
   find("#side-open").addEventListener("click", () => set(true));
   for (const selector of ["#side-close", "#scrim"]) find(selector).addEventListener("click", () => set(false));
-  document.addEventListener("keydown", (event) => event.key === "Escape" && set(false));
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape" || !document.body.classList.contains("side")) return;
+    event.stopImmediatePropagation(); // the answer goes on
+    set(false);
+  });
   return { close: () => set(false) };
 }
