@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
+from agent_model import call
 from click.testing import Result
+from live import END, TOKENIZER, LiveServer
 from typer.testing import CliRunner
 
 from flare.cli import app
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "server"))
-from agent_model import call
-from live import END, TOKENIZER, LiveServer
-
 from flare.engine.messages import Submit
 from flare.testing.scripted_engine import Script
 

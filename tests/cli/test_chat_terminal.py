@@ -10,10 +10,8 @@ import select
 import signal
 import struct
 import subprocess
-import sys
 import termios
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,21 +19,7 @@ from chatting import WEATHER_CALLS, written
 from flare_command import FLARE
 from live import LiveServer, chatter, say
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "server"))
-from agent_model import agent_server
-
 COLOR = re.compile(r"\x1b\[[0-9;]*m")
-
-
-@pytest.fixture(scope="module")
-def agent() -> Iterator[LiveServer]:
-    with agent_server() as server:
-        yield server
-
-
-@pytest.fixture(autouse=True)
-def _fresh(agent: LiveServer) -> None:
-    agent.reset()
 
 
 class Terminal:

@@ -4,28 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from agent_model import call
 from chatting import TOOL, WEATHER_CALLS, chat, prompts, written
 from live import TOKENIZER, LiveServer
 
 from flare.cli.chat.tool_command import ToolCommand
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "server"))
-from agent_model import agent_server, call
-
-
-@pytest.fixture(scope="module")
-def agent() -> Iterator[LiveServer]:
-    with agent_server() as server:
-        yield server
-
-
-@pytest.fixture(autouse=True)
-def _fresh(agent: LiveServer) -> None:
-    agent.reset()
 
 
 @pytest.fixture

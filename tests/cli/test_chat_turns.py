@@ -5,37 +5,25 @@ from __future__ import annotations
 import base64
 import json
 import re
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from agent_model import agent_server
 from chatting import chat, prompts, written
+from drawn_pictures import PROFILE, data_url
 from live import LiveServer, say
+from PIL import Image
 
 from flare.cli.chat.answer import Answer
 from flare.cli.chat.history import History
+from flare.cli.chat.images import image_part, question
 from flare.cli.visible import visible, visible_line
 from flare.errors import RequestError
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "server"))
-from agent_model import agent_server
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
-
-
-@pytest.fixture(scope="module")
-def agent() -> Iterator[LiveServer]:
-    with agent_server() as server:
-        yield server
-
-
-@pytest.fixture(autouse=True)
-def _fresh(agent: LiveServer) -> None:
-    agent.reset()
 
 
 def test_another_answer_takes_the_place_of_the_last(agent: LiveServer) -> None:
@@ -169,10 +157,22 @@ def test_texts_without_control_characters_are_shown_as_they_are() -> None:
     assert visible_line("a\nb\tc") == "a␊b␉c"
 
 
-def test_images_travel_with_the_first_question(tmp_path: Path) -> None:
-    """What is sent: the scripted model takes no images."""
-    from flare.cli.chat.images import image_part, question
+def test_images_travel_with_a_question(tmp_path: Path) -> None:
+    files = [tmp_path / "red.png", tmp_path / "blue.png"]
+    for file, color in zip(files, ("red", "blue"), strict=True):
+        Image.new("RGB", (64, 64), color).save(file)
+    with agent_server(images=PROFILE) as server:
+        lines = f"What?\n/image {files[1]} {data_url(32, 32)}\nAnd these?\nWell?\n/undo\n/undo\nAgain?\n"
+        result = chat(server.url, "--image", files[0], stdin=lines)
+        assert result.stdout == "hello\n" * 4
+        submissions = server.engine.counters.submissions
+    assert [len(submit.images) for submit in submissions] == [1, 3, 3, 3]
+    images = [[placed.identity for placed in submit.images] for submit in submissions]
+    assert images[1][0] == images[0][0]
+    assert images[3] == images[1]  # taken back with the question, they go with the next one
 
+
+def test_kinds_of_images(tmp_path: Path) -> None:
     for name, start, kind in (
         ("a", PNG, "png"),
         ("b", b"\xff\xd8\xff\xe0", "jpeg"),
