@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
+import psutil
 import pytest
 from gil_hold import longest_hold
 
@@ -142,6 +144,21 @@ def test_closing_ends_a_compilation_on_its_way() -> None:
     assert len(problems) <= 1  # it may have been done
     with pytest.raises(UnavailableError):
         walks.begin(2, SCHEMA, ())
+
+
+def test_it_ends_with_whoever_asked_however_that_ends() -> None:
+    code = """
+import os, signal
+from flare.grammar import RemoteWalks, Start
+from flare.testing.tiny_text import tiny_tokenizer
+walks = RemoteWalks(lambda: Start(tiny_tokenizer().to_str().encode(), 450, (0, 2)))
+walks.begin(1, '{"grammars": [{"lark_grammar": "start: /a/"}]}', ())
+print(walks._process._popen.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    output = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=False).stdout
+    with contextlib.suppress(psutil.NoSuchProcess):
+        psutil.Process(int(output)).wait(SOON)
 
 
 def test_the_process_starts_without_what_it_does_not_need() -> None:
