@@ -24,6 +24,7 @@ from flare.frontend.output_machine import (
     opens_reasoning,
 )
 from flare.frontend.template import ChatTemplate
+from flare.grammar import GrammarError, Matcher, Vocabulary, compose, json_schema
 from flare.prepare import CheckpointError
 from flare_recipe_glm.tiny_template import TEMPLATE
 from flare_recipe_glm.tiny_text import TOKENS, tokenizer
@@ -244,3 +245,23 @@ def test_assets_are_the_checkpoints() -> None:
     assert made.template == TEMPLATE
     assert made.frontend.images is not None
     assert made.frontend.images.placeholder == TOKENS["<|image|>"]
+
+
+def test_calls_are_admitted_beside_a_schema_and_an_unknown_tool_is_not() -> None:
+    frontend = files().frontend
+    vocabulary = Vocabulary(tokenizer().to_str().encode(), frontend.vocab_size, frontend.eos_token_ids)
+    schema = json_schema({"type": "object"}, "s")
+    made = compose(schema, FORM, opened=True, token_of=TEXT.token, tools=tuple(TOOLS))
+    compiled = Matcher.compile(vocabulary, made)
+    calls = (
+        "<tool_call>now</tool_call>\n"
+        "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Bern</arg_value>\n"
+        "<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n</tool_call>"
+    )
+    for thought in ("I look.</think>\n", "I look. "):  # the mark may be forgotten
+        matcher = compiled.copy()
+        matcher.advance(TEXT.encode(thought + calls))
+        assert matcher.accepts
+        assert [name for name, _ in called(read(thought + calls, TOOLS))] == ["now", "weather"]
+    with pytest.raises(GrammarError):
+        compiled.copy().advance(TEXT.encode("</think><tool_call>other</tool_call>"))

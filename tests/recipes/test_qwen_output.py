@@ -13,6 +13,7 @@ from flare.frontend.output_machine import (
     Reasoning,
     opens_reasoning,
 )
+from flare.grammar import Matcher, Vocabulary, compose, json_schema
 from flare.testing.plugin import TinyCheckpoints
 from flare_recipe_qwen.recipe import RECIPE
 
@@ -50,6 +51,21 @@ def test_a_written_output_is_read(flare_tiny_checkpoint: TinyCheckpoints) -> Non
     assert (joined(Reasoning), joined(Answer)) == ("I look.", "One moment.")
     assert joined(Arguments) == '{"city": "Zürich", "days": 3}'
     assert [e for e in events if isinstance(e, CallStart | CallEnd)] == [CallStart(0, "weather"), CallEnd(0)]
+
+
+def test_calls_as_the_template_writes_them_are_admitted_beside_a_schema(
+    flare_tiny_checkpoint: TinyCheckpoints,
+) -> None:
+    checkpoint = RECIPE.loader.open(flare_tiny_checkpoint(RECIPE))
+    files = RECIPE.frontend.assets(checkpoint, RECIPE.loader.config(checkpoint), RECIPE.sampling)
+    frontend, data = files.frontend, files.assets[files.frontend.tokenizer_asset]
+    tokenizer = Tokenizer(data)
+    made = compose(
+        json_schema({"type": "object"}, "s"), frontend.output, token_of=tokenizer.token, tools=("weather",)
+    )
+    matcher = Matcher.compile(Vocabulary(data, frontend.vocab_size, frontend.eos_token_ids), made)
+    matcher.advance(tokenizer.encode(WRITTEN.replace("One moment.\n\n", "")))
+    assert matcher.accepts
 
 
 def test_thinking_is_open_when_the_prompt_says_so(flare_tiny_checkpoint: TinyCheckpoints) -> None:
