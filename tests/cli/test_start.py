@@ -38,6 +38,7 @@ def test_no_command_shows_the_help() -> None:
     assert "prepare" in flare().stdout + flare().stderr
 
 
+@pytest.mark.alone
 def test_help_is_quick() -> None:
     def spent() -> float:
         usage = resource.getrusage(resource.RUSAGE_CHILDREN)
