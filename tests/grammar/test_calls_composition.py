@@ -13,9 +13,13 @@ from function_calls import FUNCTION
 from test_composition import accepts, mask_of
 
 from flare.contract import CallFormat, CallSyntax, Mark, OutputFormat, ReasoningFormat, TaggedArguments
+from flare.device.sim import SimDevice, SimOptions
+from flare.engine.loop import Engine
+from flare.engine.messages import Event, Finished, Sampling, Submit, Tokens
 from flare.frontend import PartedOutput, TextOutput, Tokenizer
 from flare.grammar import Matcher, Vocabulary, choice, compose, json_schema
 from flare.server.outcome import Outcome
+from flare.testing.hash_model import HashModel
 from flare.testing.tiny_text import tiny_tokenizer
 
 MARKS = [
@@ -253,3 +257,37 @@ def test_a_model_without_reasoning_calls_at_once() -> None:
 def test_of_a_constraint_alone_nothing_changes() -> None:
     form = form_of("letters", "json", False, False)
     assert compose(choice(["a"], "c"), form) == compose(choice(["a"], "c"))
+
+
+def test_an_engine_whose_model_draws_anything_ends_with_an_answer_or_calls() -> None:
+    """The hash model draws among what is admitted, without a thought."""
+    backend = BACKENDS["letters"]
+    model = HashModel(context=512, vocab_size=450, tokenizer=backend.to_str(), stop_token_ids=2)
+    device = SimDevice(model.build(), SimOptions())
+    events: list[Event] = []
+    engine = Engine(device, events.append)
+    form = form_of("letters", "json", False, False)
+    short = {**SCHEMA, "properties": {"x": {"enum": ["a", "b"]}}}
+    made = compose(json_schema(short, "s"), form, token_of=backend.token_to_id, tools=tuple(TOOLS))
+    for number in range(24):
+        engine.submit(
+            Submit(
+                request_id=str(number),
+                prompt=(5, number + 3),
+                sampling=Sampling(temperature=1.0, seed=number),
+                max_tokens=120,
+                stop_token_ids=(0, 2),
+                grammar=made,
+            )
+        )
+    while engine.step():
+        pass
+    engine.close()
+    seen = {"calls": 0, "answers": 0}
+    for end in events:
+        if isinstance(end, Finished) and end.reason == "stop":
+            mine = [e for e in events if isinstance(e, Tokens) and e.request_id == end.request_id]
+            outcome = read("letters", form, [token for e in mine for token in e.tokens], opened=False)
+            assert good(outcome), outcome.events
+            seen["calls" if outcome.calls else "answers"] += 1
+    assert min(seen.values()) > 0, seen
