@@ -49,11 +49,13 @@ function figuresOf(usage, complete) {
   };
 }
 
+const SHORTEST = 0.05; // seconds: a burst says nothing about speed
+
 /** Tokens per second behind the first ones, or null for too few of them. */
 export function speed({ usage, times }) {
   const taken = (times.last - times.first) / 1000;
   const tokens = (usage?.output ?? 0) - times.tokensAtFirst;
-  return times.first !== null && tokens > 0 && taken > 0 ? tokens / taken : null;
+  return times.first !== null && tokens > 0 && taken >= SHORTEST ? tokens / taken : null;
 }
 
 /** Calls that can be sent back: their arguments are whole. */

@@ -51,18 +51,19 @@ export class ConversationView {
   message(node) {
     if (node.id === this.editing) return this.editor(node);
     if (node.kind === "answer") return this.answer(node);
-    const body = node.kind === "user"
-      ? [node.images.length ? el("ul", { class: "pictures" }, node.images.map((url, i) => el("li", {}, el("img", { src: url, alt: `Image ${i + 1}` })))) : null,
-         node.text ? el("div", { class: "said" }, node.text) : null]
-      : node.results.map(({ name, text }) => el("div", { class: "result" }, el("span", { class: "hint" }, `Result of ${name}`), el("pre", { tabIndex: 0 }, text)));
-    return el("article", { class: `message ${node.kind}`, "aria-label": node.kind === "user" ? "You" : "Results of tools" },
-      body,
-      el("footer", {}, el("div", { class: "actions" }, this.branches(node), button("Edit", () => this.edit(node), { class: "quiet" }))));
+    const edit = button("Edit", () => this.edit(node), { class: "quiet" });
+    const name = node.kind === "user" ? "You" : "Results of tools";
+    return el("article", { class: `message ${node.kind}`, "aria-label": name },
+      node.kind === "user" ? said(node) : node.results.map(result),
+      el("footer", {}, el("div", { class: "actions" }, this.branches(node), edit)));
   }
 
   answer(node) {
-    const again = button(node.state === "failed" ? "Try again" : "Regenerate", () => this.actions.again(node), { class: "quiet again" });
-    const copy = navigator.clipboard && node.state !== "failed" ? button("Copy", () => navigator.clipboard.writeText(node.content), { class: "quiet" }) : null;
+    const failed = node.state === "failed";
+    const again = button(failed ? "Try again" : "Regenerate", () => this.actions.again(node), { class: "quiet" });
+    // Browsers give the clipboard to pages of this machine, or that come over TLS.
+    const copies = navigator.clipboard && !failed;
+    const copy = copies && button("Copy", () => navigator.clipboard.writeText(node.content), { class: "quiet" });
     const view = new AnswerView(node, [this.branches(node), copy, again]);
     this.views.set(node.id, view);
     return view.element;
@@ -104,7 +105,21 @@ export class ConversationView {
     const all = siblings(this.conversation, node);
     if (all.length < 2) return null;
     const at = all.indexOf(node);
-    const arrow = (label, to, name) => button(label, () => this.actions.choose(all[to]), { class: "icon", disabled: !all[to], "aria-label": name });
-    return el("span", { class: "branches" }, arrow("‹", at - 1, "Earlier branch"), el("span", {}, `${at + 1} / ${all.length}`), arrow("›", at + 1, "Later branch"));
+    const arrow = (label, to, name) =>
+      button(label, () => this.actions.choose(all[to]), { class: "icon", disabled: !all[to], "aria-label": name });
+    const place = el("span", {}, `${at + 1} / ${all.length}`);
+    return el("span", { class: "branches" },
+      arrow("‹", at - 1, "Earlier branch"), place, arrow("›", at + 1, "Later branch"));
   }
 }
+
+function said({ text, images }) {
+  const shown = images.map((url, index) => el("li", {}, el("img", { src: url, alt: `Image ${index + 1}` })));
+  return [
+    shown.length > 0 && el("ul", { class: "pictures" }, shown),
+    text !== "" && el("div", { class: "said" }, text),
+  ];
+}
+
+const result = ({ name, text }) =>
+  el("div", { class: "result" }, el("span", { class: "hint" }, `Result of ${name}`), el("pre", { tabIndex: 0 }, text));

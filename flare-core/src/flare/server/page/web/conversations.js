@@ -49,13 +49,16 @@ export class Conversations {
 
   keep() {
     save("current", this.current.id);
-    save("conversations", this.all, () => (find("#kept").textContent = "Too large for the tab to keep: gone with a reload."));
+    save("conversations", this.all, () =>
+      (find("#kept").textContent = "Too large for the tab to keep: gone with a reload."));
   }
 
   draw() {
-    find("#conversations").replaceChildren(...this.all.map((one) =>
+    const begun = this.all.filter(({ next }) => next !== null);
+    find("#conversations").replaceChildren(...begun.map((one) =>
       el("li", {},
-        button(title(one), () => this.choose(one), { class: "quiet", ...(one === this.current ? { "aria-current": "true" } : {}) }),
+        button(title(one), () => this.choose(one),
+          { class: "quiet", "aria-current": one === this.current ? "true" : null }),
         button("✕", () => this.remove(one), { class: "icon", "aria-label": `Delete: ${title(one)}` }))));
   }
 }

@@ -10,8 +10,9 @@ export function figuresOf(answer) {
   if (!usage) return [];
   const shown = [];
   if (usage.cached !== null) {
-    shown.push(el("span", { class: "cached", title: "Prompt tokens that continued from the cache" },
-      bar(usage.cached / usage.prompt), `${count(usage.cached)} of ${count(usage.prompt)} prompt tokens cached (${percent(usage.cached, usage.prompt)})`));
+    const { cached, prompt } = usage;
+    shown.push(el("span", { title: "Prompt tokens that continued from the cache" }, bar(cached / prompt),
+      `${count(cached)} of ${count(prompt)} prompt tokens cached (${percent(cached, prompt)})`));
   } else {
     shown.push(el("span", {}, `${count(usage.prompt)} prompt tokens`));
   }

@@ -4,6 +4,7 @@ import { el } from "./dom.js";
 
 const DEEPEST = 8;
 const FARTHEST = 2000; // characters between a mark and its end: without a limit odd texts take quadratic time
+const WORD = /\w/; // underscores within words are letters of a name
 const MARKS = [
   ["**", "strong"],
   ["__", "strong"],
@@ -37,11 +38,14 @@ export function inline(text, depth = 0) {
 }
 
 function special(text, at, depth) {
-  if (text[at] === "\\") return /[\\`*_~[\]{}()#+\-.!|>]/.test(text[at + 1] ?? "") ? { node: text[at + 1], end: at + 2 } : null;
+  if (text[at] === "\\") return escaped(text[at + 1] ?? "", at);
   if (text[at] === "`") return codeSpan(text, at);
   if (depth === DEEPEST) return null;
   return text[at] === "[" ? link(text, at, depth) : marked(text, at, depth);
 }
+
+const escaped = (mark, at) =>
+  /[\\`*_~[\]{}()#+\-.!|>]/.test(mark) ? { node: mark, end: at + 2 } : null;
 
 function codeSpan(text, at) {
   const fence = /^`+/.exec(text.slice(at, at + 64))[0];
@@ -57,23 +61,26 @@ function codeSpan(text, at) {
 }
 
 function marked(text, at, depth) {
-  for (const [mark, name] of MARKS) {
-    if (!text.startsWith(mark, at)) continue;
-    const start = at + mark.length;
-    // Underscores within words are letters of a name.
-    const word = mark[0] === "_" ? /\w/ : /[^]^/;
-    if (!/\S/.test(text[start] ?? "") || word.test(text[at - 1] ?? "")) return { node: mark, end: start };
-    let close = text.indexOf(mark, start + 1);
-    while (close >= 0 && close <= start + FARTHEST && (/\s/.test(text[close - 1]) || word.test(text[close + mark.length] ?? "") || doubled(text, close, mark)))
-      close = text.indexOf(mark, close + (doubled(text, close, mark) ? 2 : 1));
-    if (close < 0 || close > start + FARTHEST) return { node: mark, end: start };
-    return { node: el(name, {}, inline(text.slice(start, close), depth + 1)), end: close + mark.length };
-  }
-  return null;
+  const [mark, name] = MARKS.find(([one]) => text.startsWith(one, at)) ?? [];
+  if (mark === undefined) return null;
+  const start = at + mark.length;
+  const opens = /\S/.test(text[start] ?? "") && !(mark[0] === "_" && WORD.test(text[at - 1] ?? ""));
+  const close = opens ? closing(text, start, mark) : -1;
+  if (close < 0) return { node: mark, end: start };
+  return { node: el(name, {}, inline(text.slice(start, close), depth + 1)), end: close + mark.length };
 }
 
-/** `**` is no end of what `*` began. */
-const doubled = (text, at, mark) => mark.length === 1 && text[at + 1] === mark;
+/** Where the text that `mark` began ends, or -1. */
+function closing(text, start, mark) {
+  let at = text.indexOf(mark, start + 1);
+  while (at >= 0 && at <= start + FARTHEST) {
+    const behind = text[at + mark.length] ?? "";
+    const doubled = mark.length === 1 && behind === mark; // `**` is no end of what `*` began
+    if (!doubled && /\S/.test(text[at - 1]) && !(mark[0] === "_" && WORD.test(behind))) return at;
+    at = text.indexOf(mark, at + (doubled ? 2 : 1));
+  }
+  return -1;
+}
 
 function link(text, at, depth) {
   const near = text.slice(at, at + FARTHEST);

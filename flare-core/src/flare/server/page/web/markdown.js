@@ -136,8 +136,10 @@ function table(lines, at) {
   return { end, make };
 }
 
-const cells = (line) =>
-  line.trim().replace(/^\|/, "").replace(/(^|[^\\])\|$/, "$1").split(/(?<!\\)\|/).map((cell) => cell.trim().replaceAll("\\|", "|"));
+const cells = (line) => {
+  const inner = line.trim().replace(/^\|/, "").replace(/(^|[^\\])\|$/, "$1");
+  return inner.split(/(?<!\\)\|/).map((cell) => cell.trim().replaceAll("\\|", "|"));
+};
 
 function paragraph(lines, at) {
   let end = at + 1;

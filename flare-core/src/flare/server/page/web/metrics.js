@@ -28,6 +28,7 @@ export function figures({ values, version }, before, seconds) {
     used: get("kv_cache_usage_perc"),
     pages: get("total_pages"),
     prefixes: get("checkpoints"),
+    held: get("cached_pages"),
     queried: get("prefix_cache_queries_total"),
     hit: get("prefix_cache_hits_total"),
   };

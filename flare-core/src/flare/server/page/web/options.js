@@ -42,7 +42,8 @@ export class Options {
     const chat = model.chat ?? { efforts: [], thinking_switch: false };
     const levels = [...(chat.thinking_switch ? ["none"] : []), ...chat.efforts];
     const select = this.fields.reasoning_effort;
-    select.replaceChildren(...["", ...levels].map((level) => el("option", { value: level }, level || "the model's default")));
+    const option = (level) => el("option", { value: level }, level || "the model's default");
+    select.replaceChildren(...["", ...levels].map(option));
     select.value = levels.includes(this.effort) ? this.effort : "";
     find("#effort").hidden = levels.length === 0;
     this.changed();

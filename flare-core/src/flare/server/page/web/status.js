@@ -49,14 +49,15 @@ export class Status {
   }
 
   draw(state, kind, shown = {}) {
-    const { running, waiting, speed, used, pages, prefixes, queried, hit, version } = shown;
-    const row = (name, value, more = null) => value === undefined ? null : [el("dt", {}, name), el("dd", {}, value, more)];
+    const { running, waiting, speed, used, pages, prefixes, held, queried, hit, version } = shown;
+    const row = (name, value, more = null) =>
+      value === undefined ? null : [el("dt", {}, name), el("dd", {}, value, more)];
     const rows = [
       row("Requests", running === undefined ? undefined : `${count(running)} running, ${count(waiting)} waiting`),
       row("Speed", speed === undefined ? undefined : speed > 0 ? `${rate(speed)} tokens/s` : "idle"),
-      row("Cache", pages ? `${percent(used, 1)} of ${count(pages)} pages` : undefined, bar(used)),
-      row("Prefixes", prefixes === undefined ? undefined : count(prefixes)),
-      row("Reused", queried ? `${percent(hit, queried)} of ${count(queried)} prompt tokens` : undefined, bar(hit / queried)),
+      row("In use", pages ? `${percent(used, 1)} of ${count(pages)} pages` : undefined, bar(used)),
+      row("Prefixes", prefixes === undefined ? undefined : `${count(prefixes)} cached in ${count(held)} pages`),
+      row("Reused", queried ? `${percent(hit, queried)} of ${count(queried)} tokens` : undefined, bar(hit / queried)),
     ];
     this.place.replaceChildren(
       el("p", { class: `state ${kind}` }, state),

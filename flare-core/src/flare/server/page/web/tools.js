@@ -71,7 +71,9 @@ export class Tools {
       problem = error.message;
     }
     found.classList.toggle("bad", problem !== "");
-    found.textContent = problem ? `This is not a list of tools: ${problem}.` : names.length ? `Tools: ${names.join(", ")}` : "No tools.";
+    found.textContent = problem
+      ? `This is not a list of tools: ${problem}.`
+      : names.length ? `Tools: ${names.join(", ")}` : "No tools.";
     this.badge.textContent = problem ? "!" : String(names.length);
     this.badge.classList.toggle("bad", problem !== "");
     this.badge.hidden = !problem && !names.length;

@@ -6,7 +6,8 @@
 
 import { completeCalls, isEmpty } from "./answer.js";
 
-const newId = () => Array.from(crypto.getRandomValues(new Uint8Array(8)), (b) => b.toString(16).padStart(2, "0")).join("");
+const newId = () =>
+  Array.from(crypto.getRandomValues(new Uint8Array(8)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 
 export const newConversation = () => ({ id: newId(), nodes: {}, next: null, draft: "" });
 
