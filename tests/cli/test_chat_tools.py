@@ -183,3 +183,9 @@ def test_commands_that_cannot_be(agent: LiveServer, tools: Path) -> None:
     # Nobody can be asked at the end of a pipe, and without tools there is nothing to run it for.
     assert chat(agent.url, "hello", "--tools", tools, "--tool-command", "cat").exit_code == 2
     assert chat(agent.url, "hello", "--tool-command", "cat", "--yes").exit_code == 2
+
+
+def test_a_model_without_a_format_of_calls_takes_no_tools(tools: Path) -> None:
+    with LiveServer() as server:
+        result = chat(server.url, "hello", "--tools", tools)
+    assert (result.exit_code, result.stderr) == (1, "flare: tiny/chat takes no tools\n")

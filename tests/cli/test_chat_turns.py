@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from PIL import Image
 from flare.cli.chat.answer import Answer
 from flare.cli.chat.history import History
 from flare.cli.chat.images import image_part, question
+from flare.cli.chat.model import Model
 from flare.cli.visible import visible, visible_line
 from flare.errors import RequestError
 
@@ -54,7 +56,7 @@ def test_the_system_message_and_the_effort_can_be_changed(agent: LiveServer) -> 
     first, second = prompts(agent)
     assert first == "system: Be short.\nuser: one\nthinking=False\nassistant: "
     assert second == "user: one\nassistant: hello\nuser: two\nassistant: "
-    assert "system message: none\neffort: low\n" in result.stderr
+    assert "system message: none\neffort: low (known: none)\n" in result.stderr
 
 
 def test_a_conversation_is_saved_and_loaded(agent: LiveServer, tmp_path: Path) -> None:
@@ -157,15 +159,21 @@ def test_texts_without_control_characters_are_shown_as_they_are() -> None:
     assert visible_line("a\nb\tc") == "a␊b␉c"
 
 
-def test_images_travel_with_a_question(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def seeing() -> Iterator[LiveServer]:
+    """A server whose model takes images."""
+    with agent_server(images=PROFILE) as server:
+        yield server
+
+
+def test_images_travel_with_a_question(seeing: LiveServer, tmp_path: Path) -> None:
     files = [tmp_path / "red.png", tmp_path / "blue.png"]
     for file, color in zip(files, ("red", "blue"), strict=True):
         Image.new("RGB", (64, 64), color).save(file)
-    with agent_server(images=PROFILE) as server:
-        lines = f"What?\n/image {files[1]} {data_url(32, 32)}\nAnd these?\nWell?\n/undo\n/undo\nAgain?\n"
-        result = chat(server.url, "--image", files[0], stdin=lines)
-        assert result.stdout == "hello\n" * 4
-        submissions = server.engine.counters.submissions
+    lines = f"What?\n/image {files[1]} {data_url(32, 32)}\nAnd these?\nWell?\n/undo\n/undo\nAgain?\n"
+    result = chat(seeing.url, "--image", files[0], stdin=lines)
+    assert result.stdout == "hello\n" * 4
+    submissions = seeing.engine.counters.submissions
     assert [len(submit.images) for submit in submissions] == [1, 3, 3, 3]
     images = [[placed.identity for placed in submit.images] for submit in submissions]
     assert images[1][0] == images[0][0]
@@ -189,16 +197,21 @@ def test_kinds_of_images(tmp_path: Path) -> None:
 
 def test_a_model_that_takes_no_images_says_so(agent: LiveServer, tmp_path: Path) -> None:
     (tmp_path / "a b.png").write_bytes(PNG)
-    result = chat(agent.url, stdin=f"/image '{tmp_path}/a b.png' data:image/png;base64,AAAA\nWhat?\nNo?\n")
+    result = chat(agent.url, stdin=f"/image '{tmp_path}/a b.png'\nWhat?\n")
 
-    assert "2 images go with the next question\n" in result.stderr
-    assert "parts of type 'image_url' are not served by this model" in result.stderr
-    assert result.stdout == "hello\n"  # the next question has none
-    assert prompts(agent) == ["user: No?\nassistant: "]
+    assert result.stderr.startswith("flare: tiny/chat takes no images\n")
+    assert prompts(agent) == ["user: What?\nassistant: "]
 
     one = chat(agent.url, "What?", "--image", tmp_path / "a b.png")
-    assert one.exit_code == 1
-    assert "'image_url' are not served by this model" in one.stderr
+    assert (one.exit_code, one.stdout, one.stderr) == (1, "", "flare: tiny/chat takes no images\n")
+    # Of a server that tells nothing, the refusal is its own, and the next question has no image.
+    conversation = tmp_path / "saved.json"
+    part = image_part(str(tmp_path / "a b.png"))
+    conversation.write_text(json.dumps([{"role": "user", "content": question("What?", [part])}]))
+    loaded = chat(agent.url, stdin=f"/load {conversation}\n/retry\nNo?\n")
+    assert "parts of type 'image_url' are not served by this model" in loaded.stderr
+    assert loaded.stdout == "hello\n"
+    assert prompts(agent)[-1] == "user: No?\nassistant: "
 
 
 @pytest.mark.parametrize(
@@ -209,16 +222,34 @@ def test_a_model_that_takes_no_images_says_so(agent: LiveServer, tmp_path: Path)
         ("data:text/plain,x", "'data:text/plain,x' is the address of no image"),
     ],
 )
-def test_what_is_no_image(agent: LiveServer, tmp_path: Path, given: str, words: str) -> None:
+def test_what_is_no_image(seeing: LiveServer, tmp_path: Path, given: str, words: str) -> None:
     (tmp_path / "text.png").write_text("words")
     given = given if given.startswith("data:") else str(tmp_path / given)
-    result = chat(agent.url, "What?", "--image", given)
+    result = chat(seeing.url, "What?", "--image", given)
     assert (result.exit_code, result.stdout) == (1, "")
     assert words in result.stderr
 
-    inside = chat(agent.url, stdin=f"/image {given}\nWhat?\n")
+    inside = chat(seeing.url, stdin=f"/image {given}\nWhat?\n")
     assert inside.stdout == "hello\n"
-    assert "flare: " in inside.stderr
+    assert inside.stderr.startswith("flare: ")
+    assert words.partition(": ")[2] in inside.stderr
+
+
+def test_what_servers_say_of_a_model() -> None:
+    told = Model.of(
+        {
+            "id": "m",
+            "max_model_len": 64,
+            "chat": {"images": False, "tools": True, "efforts": ["low"], "thinking_switch": True},
+        }
+    )
+    assert (told.name, told.context, told.efforts) == ("m", 64, ["none", "low"])
+    told.require("tools")
+    with pytest.raises(RequestError, match="m takes no images"):
+        told.require("images")
+    silent = Model.of({"id": "m", "max_model_len": None, "chat": None})
+    silent.require("images")
+    assert (silent.context, silent.efforts) == (None, [])
 
 
 def test_slashes(agent: LiveServer) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Self
 import httpx
 
 from flare.cli.chat.answer import Answer, Piece
+from flare.cli.chat.model import Model
 from flare.errors import ExecutionError, RequestError, UnavailableError
 
 _CONNECT_SECONDS = 10
@@ -35,16 +36,13 @@ class Server:
     def __exit__(self, *_: object) -> None:
         self._client.close()
 
-    def model(self) -> tuple[str, int | None]:
-        """Name of the served model, and its context in tokens where the server says so. Raises RequestError
-        when the server wants a key."""
+    def model(self) -> Model:
+        """The served model. Raises RequestError when the server wants a key."""
         try:
             response = self._client.get("/v1/models", timeout=_CONNECT_SECONDS)
             if response.status_code in (401, 403):
                 raise RequestError(_message(response.text), field="api_key")
-            model = response.raise_for_status().json()["data"][0]
-            context = model.get("max_model_len")
-            return str(model["id"]), context if isinstance(context, int) else None
+            return Model.of(response.raise_for_status().json()["data"][0])
         except httpx.TransportError as error:
             raise UnavailableError(f"no server answers at {self._url}: {error}", field="url") from error
         except RequestError:

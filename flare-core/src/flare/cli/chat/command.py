@@ -99,9 +99,14 @@ def chat(
         names = [tool["function"]["name"] for tool in offered or ()]
         results = CommandResults(ToolCommand(tool_command, tool_timeout), names, yes, lines, display)
     with Server(url, api_key) as server:
-        body["model"], context = server.model()
+        model = server.model()
+        if images:
+            model.require("images")
+        if offered:
+            model.require("tools")
+        body["model"] = model.name
         conversation = Chat(
-            server, lines, display, History(system), results, body, max_tool_rounds, images, context
+            server, model, lines, display, History(system), results, body, max_tool_rounds, images
         )
         if message is None:
             conversation.run()

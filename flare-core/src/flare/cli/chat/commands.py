@@ -69,6 +69,8 @@ class Commands:
             given = shlex.split(rest)
         except ValueError as error:
             raise RequestError(f"/image: {error}") from error
+        if given:
+            self._chat.model.require("images")
         parts = [image_part(one) for one in given]  # all or none
         self._chat.images = [*self._chat.images, *parts] if parts else []
         self._say(f"{len(self._chat.images)} images go with the next question")
@@ -93,7 +95,9 @@ class Commands:
     def _effort(self, rest: str) -> None:
         if rest:
             self._chat.body["reasoning_effort"] = rest
-        self._say(f"effort: {self._chat.body.get('reasoning_effort', 'open')}")
+        levels = self._chat.model.efforts
+        known = f" (known: {', '.join(levels)})" if levels else ""
+        self._say(f"effort: {self._chat.body.get('reasoning_effort', 'open')}{known}")
 
     def _reasoning(self, rest: str) -> None:
         if not rest:
@@ -114,7 +118,7 @@ class Commands:
         self._say(f"{len(history.messages)} messages loaded" + ("; /retry answers the last" * history.waits))
 
     def _stats(self, _: str) -> None:
-        totals, limit = self._chat.totals, self._chat.context
+        totals, limit = self._chat.totals, self._chat.model.context
         self._say(str(totals))
         self._say(f"context: {totals.context}" + (f" of {limit}" if limit else "") + " tokens")
 

@@ -13,6 +13,7 @@ from flare.cli.chat.figures import Totals, summary
 from flare.cli.chat.history import History, Message
 from flare.cli.chat.images import question
 from flare.cli.chat.lines import Lines
+from flare.cli.chat.model import Model
 from flare.cli.chat.results import Results
 from flare.errors import FlareError
 
@@ -20,10 +21,11 @@ from flare.errors import FlareError
 @dataclass
 class Chat:
     """A conversation. `body` has the fields of every request but the messages; `images` go with the next
-    question; `context` is the server's limit in tokens. At most `rounds` times results are sent back before
+    question. At most `rounds` times results are sent back before
     the user is asked; `seed` of the body changes with every answer that replaces another."""
 
     server: Server
+    model: Model
     lines: Lines
     display: Display
     history: History
@@ -31,7 +33,6 @@ class Chat:
     body: dict[str, Any]
     rounds: int
     images: list[Message] = field(default_factory=list)
-    context: int | None = None
     totals: Totals = field(default_factory=Totals)
     last: Answer = field(default_factory=Answer)
     _replaced: int = 0
