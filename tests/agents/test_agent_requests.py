@@ -123,3 +123,21 @@ def test_the_first_look_of_claude_code_is_answered(agent: LiveServer) -> None:
 
 def test_every_client_has_a_fixture() -> None:
     assert [path.stem for path in FIXTURES] == sorted(IGNORED)
+
+
+def test_a_title_is_asked_for_beside_the_first_turn(agent: LiveServer) -> None:
+    """OpenCode does: the same conversation without tools, at the same time."""
+    agent.call(lambda: setattr(agent.engine, "script", two_tools))
+    (path,) = (path for path in FIXTURES if path.stem.startswith("opencode"))
+    turn = json.loads(path.read_text())[0]
+    bodies = [turn["body"], {key: value for key, value in turn["body"].items() if key != "tools"}]
+
+    def sent(body: Any) -> str:
+        return httpx.post(agent.url + turn["path"], json=body, headers=turn["headers"], timeout=30).text
+
+    with ThreadPoolExecutor(2) as pool:
+        first, title = pool.map(sent, bodies)
+    assert '"tool_calls":[{' in first
+    assert '"finish_reason":"tool_calls"' in first
+    content = re.findall(r'"content":"([^"]*)"', title)
+    assert "".join(content) == "A title"

@@ -99,6 +99,12 @@ class LiveServer:
         return self.starts[0]
 
     @property
+    def clock(self) -> int:
+        """Clock of the CPU time that the event loop's thread used."""
+        assert self._thread.ident is not None
+        return time.pthread_getcpuclockid(self._thread.ident)
+
+    @property
     def url(self) -> str:
         host, port = self.address
         return f"http://{host}:{port}"

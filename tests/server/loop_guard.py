@@ -28,7 +28,7 @@ class LoopGuard:
         self._loops: set[asyncio.AbstractEventLoop] = set()
         self._collecting = threading.local()
         self._found: list[str] = []
-        self.longest = 0.0
+        self.longest = self.longest_wall = 0.0
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loops.add(loop)
@@ -44,13 +44,12 @@ class LoopGuard:
         def timed(handle: asyncio.Handle) -> None:
             if handle._loop not in self._loops:  # type: ignore[attr-defined]
                 return run(handle)
-            name = repr(handle)
             cpu, wall, collected = time.thread_time(), time.perf_counter(), self._collected()
             try:
                 return run(handle)
             finally:
                 used = time.thread_time() - cpu - (self._collected() - collected)
-                self._judge(name, used, time.perf_counter() - wall)
+                self._judge(handle, used, time.perf_counter() - wall)
 
         asyncio.Handle._run = timed  # type: ignore[attr-defined]
         gc.callbacks.append(self._collection)
@@ -60,10 +59,12 @@ class LoopGuard:
             asyncio.Handle._run = run  # type: ignore[attr-defined]
             gc.callbacks.remove(self._collection)
 
-    def _judge(self, name: str, cpu: float, wall: float) -> None:
-        self.longest = max(self.longest, cpu)
+    def _judge(self, handle: asyncio.Handle, cpu: float, wall: float) -> None:
+        self.longest, self.longest_wall = max(self.longest, cpu), max(self.longest_wall, wall)
         if cpu > self._cpu or wall > self._wall:
-            self._found.append(f"{name} held the loop: {cpu * 1e3:.1f} ms of CPU, {wall * 1e3:.0f} ms in all")
+            self._found.append(
+                f"{handle!r} held the loop: {cpu * 1e3:.1f} ms of CPU, {wall * 1e3:.0f} ms in all"
+            )
 
     def _collected(self) -> float:
         return getattr(self._collecting, "total", 0.0)

@@ -33,6 +33,9 @@ class MarkFinder:
         Both are taken. Marks that are tokens are not looked for. With `last` nothing more comes."""
         held = self._held
         texts = {mark.text: mark for mark in marks if mark.token is None}
+        if not any(text[0] in held for text in texts):  # nearly always
+            self._held = ""
+            return held, None
         found = min(
             ((start, -len(text), text) for text in texts if (start := held.find(text)) >= 0), default=None
         )
@@ -48,11 +51,7 @@ class MarkFinder:
 def _possible_start(text: str, marks: Sequence[str]) -> int:
     """Where the longest tail of `text` that begins a mark, and is none, starts."""
     longest = max(map(len, marks), default=0)
-    begin = max(0, len(text) - longest + 1)
-    near = text[begin:]
-    if not any(mark[0] in near for mark in marks):  # nearly always
-        return len(text)
-    for start in range(begin, len(text)):
+    for start in range(max(0, len(text) - longest + 1), len(text)):
         tail = text[start:]
         if any(len(mark) > len(tail) and mark.startswith(tail) for mark in marks):
             return start
