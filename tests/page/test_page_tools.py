@@ -38,12 +38,19 @@ def test_a_call_and_its_result(visit: Visit) -> None:
     expect(page.locator("#tools-found")).to_have_text("Tools: look_up")
     page.keyboard.press("Escape")
     page.locator("#text").focus()
-    # It is written slowly enough to be seen on its way.
-    words = ("row", "rowing", "r" * 200)
-    first, second = (call("look_up", word=word) for word in words[:2])
-    visit.server.engine.script = say(f"Two.{first}{second}{call('look_up', word=words[2])}", delay=0.005)
+    unfinished = call("look_up", word="row " * 2000).partition("</parameter>")[0]
+    visit.server.engine.script = say(unfinished, delay=0.01)
     page.keyboard.press("Enter")
-    expect(page.locator(".call.live").last).to_contain_text("being written")
+    card = visit.answer(state="streaming").locator(".call")
+    expect(card).to_contain_text("being written")
+    expect(card.locator("code")).to_contain_text('{"word": "row row')
+    page.keyboard.press("Escape")
+    expect(visit.answer(state="stopped").locator(".call")).to_contain_text("cut off")
+    expect(page.get_by_label("Result of look_up")).to_have_count(0)
+
+    words = ("row", "rowing", "rows")
+    visit.server.engine.script = say("Two." + "".join(call("look_up", word=word) for word in words))
+    page.get_by_role("button", name="Regenerate").click()
     answer = visit.answer()
     expect(answer.locator(".call b")).to_have_text(["look_up"] * 3)
     expect(answer.locator(".call code")).to_have_text([json.dumps({"word": w}, indent=2) for w in words])
@@ -58,7 +65,11 @@ def test_a_call_and_its_result(visit: Visit) -> None:
     tool = {"type": "function", "function": TOOL}
     calls = "".join(f"CALL look_up {json.dumps({'word': word})}" for word in words)
     asked = f"TOOLS {json.dumps([tool])}\nuser: What is a row?\nassistant: "
-    assert visit.asked() == [asked, f"{asked}Two.{calls}\ntool: a line\ntool: with oars\ntool: \nassistant: "]
+    assert visit.asked() == [
+        asked,
+        asked,
+        f"{asked}Two.{calls}\ntool: a line\ntool: with oars\ntool: \nassistant: ",
+    ]
 
 
 def picture(colour: str) -> bytes:
