@@ -28,7 +28,7 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-ALONE = {"bench", "e2e", "model", "server", "soak"}  # rooms of tests that all need the machine for themselves
+ALONE = {"bench", "server", "soak"}  # rooms of tests that all need the machine for themselves
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -12,6 +12,8 @@ import httpx
 import pytest
 from flare_run import FlareRun
 
+pytestmark = pytest.mark.alone
+
 STREAM = {"prompt": "go on", "stream": True, "ignore_eos": True, "max_tokens": 240}
 
 

@@ -21,6 +21,8 @@ from flare.engine.messages import Stats
 from flare.frontend import FrontendAssets
 from flare.server import ServerSettings, create_app, serve
 
+pytestmark = pytest.mark.alone
+
 
 class InProcess:
     """The server on a thread of this process, so that the engine's statistics can be asked for."""

@@ -15,6 +15,8 @@ import httpx
 import pytest
 from flare_run import FlareRun, run_to_end
 
+pytestmark = pytest.mark.alone
+
 TEXT = "/v1/completions"
 KEY = {"authorization": "Bearer e2e-key"}
 REQUESTS = 24

@@ -13,7 +13,10 @@ from pathlib import Path
 
 import httpx
 import psutil
+import pytest
 from flare_run import FlareRun
+
+pytestmark = pytest.mark.alone
 
 STREAM = {"prompt": "go on", "stream": True, "ignore_eos": True, "max_tokens": 240}
 WHOLE = {"prompt": "go on", "ignore_eos": True, "max_tokens": 240}

@@ -11,6 +11,8 @@ import pytest
 from flare_run import run_to_end
 from safetensors.numpy import save_file
 
+pytestmark = pytest.mark.alone
+
 
 def refused(*arguments: str | Path) -> str:
     """The one line on standard error of a `flare run` that does not start."""

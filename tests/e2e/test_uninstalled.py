@@ -17,6 +17,8 @@ ABSENT = (*BLOCKED, "torch.export._trace", "torch._dynamo", "torch._inductor")
 BLOCKER = f"""
 import atexit, os, sys
 
+pytestmark = pytest.mark.alone
+
 class Blocker:
     def find_spec(self, name, path=None, target=None):
         if any(name == gone or name.startswith(gone + ".") for gone in {BLOCKED!r}):

@@ -15,6 +15,8 @@ from rewritten_core import rewrite
 
 from flare.corefile import CoreReader, Role
 
+pytestmark = pytest.mark.alone
+
 
 @pytest.fixture(scope="module")
 def changed_core(tiny_core: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
