@@ -222,8 +222,8 @@ def test_random_histories_stay_whole():
 
 @pytest.mark.alone
 def test_lookup_and_eviction_do_not_grow_with_the_number_of_checkpoints():
-    """Medians of processor time, so that a busy machine does not matter; 10^5 within five times 10^2. Memory that
-    the system just took away costs processor time, too: the best of three counts."""
+    """Medians of processor time, so that a busy machine does not matter; 10^5 within five times 10^2. Memory
+    that the system just took away costs processor time, too: the best of three counts."""
 
     def costs(count: int) -> tuple[float, float]:
         tree = make_tree(pages=2 * count, snapshots=count)
