@@ -9,6 +9,8 @@ import httpx
 import pytest
 from flare_run import FlareRun, run_to_end
 
+pytestmark = pytest.mark.alone
+
 GONE = ("flare_recipe_smollm", "flare_components.modules", "flare_components.serving", "transformers")
 BLOCKED = (*GONE, "flare.recipes", "flare.prepare")
 # `import torch` alone loads the package torch.export, but not the machinery that traces a model.
@@ -16,8 +18,6 @@ ABSENT = (*BLOCKED, "torch.export._trace", "torch._dynamo", "torch._inductor")
 
 BLOCKER = f"""
 import atexit, os, sys
-
-pytestmark = pytest.mark.alone
 
 class Blocker:
     def find_spec(self, name, path=None, target=None):
