@@ -36,6 +36,13 @@ class CountedTokens(Shape):
     input_tokens: int
 
 
+class UnsupportedFields(Shape):
+    """Fields without which a client can send its request again."""
+
+    error_code: str
+    unsupported: list[str]
+
+
 class MessagesErrorDetail(Shape):
     """What went wrong."""
 
@@ -43,6 +50,7 @@ class MessagesErrorDetail(Shape):
     message: str
     param: str | None
     code: str
+    details: UnsupportedFields | None = None
 
 
 class MessagesError(Shape):
