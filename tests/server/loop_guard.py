@@ -17,6 +17,7 @@ from typing import Any
 
 CPU_SECONDS = 0.020
 WALL_SECONDS = 3.0
+HELD = "held the loop"
 
 
 class LoopGuard:
@@ -62,9 +63,7 @@ class LoopGuard:
     def _judge(self, handle: asyncio.Handle, cpu: float, wall: float) -> None:
         self.longest, self.longest_wall = max(self.longest, cpu), max(self.longest_wall, wall)
         if cpu > self._cpu or wall > self._wall:
-            self._found.append(
-                f"{handle!r} held the loop: {cpu * 1e3:.1f} ms of CPU, {wall * 1e3:.0f} ms in all"
-            )
+            self._found.append(f"{handle!r} {HELD}: {cpu * 1e3:.1f} ms of CPU, {wall * 1e3:.0f} ms in all")
 
     def _collected(self) -> float:
         return getattr(self._collecting, "total", 0.0)
