@@ -12,7 +12,8 @@ import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "server"))
+TESTS = Path(__file__).parent.parent
+sys.path[:0] = [str(TESTS), str(TESTS / "server")]
 
 from agent_clients import CLIENTS, AgentClient
 from agent_model import agent_assets, with_context
@@ -21,7 +22,7 @@ from fastapi import FastAPI
 from live import LiveServer
 from two_tools import COMMANDS, DONE, RESULTS, two_tools
 
-FIXTURES = Path(__file__).parent.parent / "data" / "agents"
+FIXTURES = TESTS / "data" / "agents"
 SECONDS = 180
 
 
