@@ -12,8 +12,8 @@ import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
-TESTS = Path(__file__).parent.parent
-sys.path[:0] = [str(TESTS), str(TESTS / "server")]
+sys.path.insert(0, str(Path(__file__).parent.parent))
+sys.path.insert(0, str(Path(__file__).parent.parent / "server"))
 
 from agent_clients import CLIENTS, AgentClient
 from agent_model import agent_assets, with_context
@@ -22,7 +22,7 @@ from fastapi import FastAPI
 from live import LiveServer
 from two_tools import COMMANDS, DONE, RESULTS, two_tools
 
-FIXTURES = TESTS / "data" / "agents"
+FIXTURES = Path(__file__).parent.parent / "data" / "agents"
 SECONDS = 180
 
 
