@@ -23,7 +23,6 @@ from flare.grammar import (
     LocalWalks,
     RemoteWalks,
     Start,
-    Vocabulary,
     compose,
     json_schema,
     regex,
@@ -51,7 +50,7 @@ def shared() -> Iterator[RemoteWalks]:
 
 
 def local() -> LocalWalks:
-    return LocalWalks(lambda: Vocabulary(TINY.tokenizer, TINY.vocab_size, TINY.end_tokens))
+    return LocalWalks(lambda: TINY)
 
 
 @pytest.mark.parametrize("grammar", [SCHEMA, compose(regex("[ab]{1,9}c?", "r"))])
@@ -174,7 +173,7 @@ def test_a_vocabulary_of_a_model_stops_nobody() -> None:
     start = Start(tokenizer, len(words) + 257, (0,))
 
     def in_process() -> None:
-        LocalWalks(lambda: Vocabulary(start.tokenizer, start.vocab_size, (0,))).begin(1, SCHEMA, ())
+        LocalWalks(lambda: start).begin(1, SCHEMA, ())
 
     def beside() -> None:
         with remote(start) as walks:

@@ -21,7 +21,7 @@ from flare.contract import PreparedContract
 from flare.device.base import Bytes
 from flare.engine.messages import Submit
 from flare.errors import FlareError
-from flare.grammar import GrammarError, LocalWalks, RemoteWalks, Start, Vocabulary, Walks
+from flare.grammar import GrammarError, LocalWalks, RemoteWalks, Start, Walks
 from flare.scheduler import Lane, ProposalSource, Request
 
 _EVERYTHING = np.int32(-1)
@@ -44,7 +44,7 @@ class Constraints:
     def __init__(self, contract: PreparedContract, tokenizer: Bytes, beside: bool = False) -> None:
         self._contract = contract
         self._tokenizer = tokenizer
-        self._walks: Walks = RemoteWalks(self._start) if beside else LocalWalks(self._vocabulary)
+        self._walks: Walks = (RemoteWalks if beside else LocalWalks)(self._start)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="flare-grammar") if beside else None
         self._ready: SimpleQueue[tuple[Submit, _Walk, FlareError | None]] = SimpleQueue()
         self._numbers = count()
@@ -108,10 +108,6 @@ class Constraints:
             problem = error
         self._ready.put((submit, walk, problem))
         self.wake()
-
-    def _vocabulary(self) -> Vocabulary:
-        frontend = self._contract.frontend
-        return Vocabulary(bytes(self._tokenizer), frontend.vocab_size, frontend.eos_token_ids)
 
     def _start(self) -> Start:
         frontend = self._contract.frontend

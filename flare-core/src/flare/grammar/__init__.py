@@ -3,7 +3,8 @@
 The front turns a request's constraint into a grammar (`constraint`), composes it with the way the model
 writes its output (`compose`) and checks it in a process of its own (`checker`), so that no schema can hold up
 or end the server. It is compiled against the model's vocabulary and walked (`vocabulary`, `matcher`,
-`walks`) in another process beside the engine (`remote`, `walker`). Grammars are llguidance's (https://github.com/guidance-ai/llguidance/blob/main/docs/syntax.md).
+`walks`) in another process beside the engine (`remote`, `walker`). Grammars are llguidance's
+(https://github.com/guidance-ai/llguidance/blob/main/docs/syntax.md).
 """
 
 from flare.grammar.checker import GrammarChecker

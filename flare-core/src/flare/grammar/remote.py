@@ -111,9 +111,12 @@ class RemoteWalks:
         with self._lock:
             if self._closed:
                 raise _LostError
-            if self._process is None:
-                self._process = _Process(self._start())
-            return self._process
+            if self._process is not None:
+                return self._process
+            process = self._process = _Process()
+        # Nobody else asks before the first answer, and whoever ends it need not wait for it to listen.
+        process.begin(self._start())
+        return process
 
     def _end(self, process: _Process) -> None:
         with self._lock:
@@ -123,9 +126,9 @@ class RemoteWalks:
 
 
 class _Process:
-    """A running process and the sockets to it."""
+    """A running process and the sockets to it. `begin` comes first."""
 
-    def __init__(self, start: Start) -> None:
+    def __init__(self) -> None:
         self.beginning, its_beginning = socket.socketpair()
         self.walking, its_walking = socket.socketpair()
         self.walking.settimeout(_PATIENCE_SECONDS)
@@ -137,6 +140,9 @@ class _Process:
         )
         for each in theirs:
             each.close()
+
+    def begin(self, start: Start) -> None:
+        """Say what to walk with."""
         with contextlib.suppress(OSError):  # the first question finds it gone
             send(self.beginning, start)
 

@@ -34,7 +34,6 @@ from flare.grammar.questions import (
     receive,
     send,
 )
-from flare.grammar.vocabulary import Vocabulary
 from flare.grammar.walks import LocalWalks
 
 
@@ -42,7 +41,7 @@ class Walker:
     """Answers questions."""
 
     def __init__(self, start: Start) -> None:
-        self._walks = LocalWalks(lambda: Vocabulary(start.tokenizer, start.vocab_size, start.end_tokens))
+        self._walks = LocalWalks(lambda: start)
 
     def answer(self, question: Question) -> Answer | None:
         """None where there is nothing to say."""

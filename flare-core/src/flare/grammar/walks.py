@@ -8,6 +8,7 @@ from typing import Protocol
 
 from flare.grammar.errors import GrammarError
 from flare.grammar.matcher import Mask, Matcher
+from flare.grammar.questions import Start
 from flare.grammar.vocabulary import Vocabulary
 
 _REMEMBERED = 32  # grammars, of the last requests
@@ -37,10 +38,11 @@ class Walks(Protocol):
 
 
 class LocalWalks:
-    """In this process. The vocabulary is made with the first grammar, and holds the interpreter lock."""
+    """In this process. The vocabulary, which `start` describes, is made with the first grammar, and holds the
+    interpreter lock."""
 
-    def __init__(self, vocabulary: Callable[[], Vocabulary]) -> None:
-        self._make = vocabulary
+    def __init__(self, start: Callable[[], Start]) -> None:
+        self._start = start
         self._vocabulary: Vocabulary | None = None
         self._grammars: OrderedDict[str, Matcher] = OrderedDict()  # touched by `begin` only
         self._matchers: dict[int, Matcher] = {}
@@ -48,7 +50,8 @@ class LocalWalks:
     def begin(self, walk: int, grammar: str, stop_tokens: Sequence[int]) -> None:
         """See `Walks`."""
         if self._vocabulary is None:
-            self._vocabulary = self._make()
+            start = self._start()
+            self._vocabulary = Vocabulary(start.tokenizer, start.vocab_size, start.end_tokens)
         known = self._grammars.get(grammar)
         if known is None:
             known = self._grammars[grammar] = Matcher.compile(self._vocabulary, grammar)
