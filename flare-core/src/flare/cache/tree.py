@@ -121,7 +121,7 @@ class CheckpointTree:
         """Give up checkpoints until `pages` pages are free; whether they are. Nothing is given up when that
         could not be enough, or when fenced pages will do as soon as the device lets go. What `standing`
         spares goes last."""
-        return self._make_room(pages, standing) or self._make_room(pages, ORDINARY)
+        return self._make_room(pages, standing) or (standing.side and self._make_room(pages, ORDINARY))
 
     def _make_room(self, pages: int, standing: Standing) -> bool:
         while self.pages.free < pages:

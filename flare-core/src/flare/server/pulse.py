@@ -22,7 +22,7 @@ class Pulse:
         self._last = self._loop.time()
         self._writing = False
         self._timer: asyncio.TimerHandle | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._task: asyncio.Future[None] | None = None
 
     async def __aenter__(self) -> Pulse:
         self._timer = self._loop.call_at(self._last + self._seconds, self._look)
@@ -48,13 +48,10 @@ class Pulse:
         now = self._loop.time()
         if now - self._last >= self._seconds and not self._writing and self._idle:
             self._last = now
-            self._task = self._loop.create_task(self._beaten())
+            self._task = asyncio.ensure_future(self._beat())
         due = self._last + self._seconds
         self._timer = self._loop.call_at(due if due > now else now + self._seconds, self._look)
 
     @property
     def _idle(self) -> bool:
         return self._task is None or self._task.done()
-
-    async def _beaten(self) -> None:
-        await self._beat()

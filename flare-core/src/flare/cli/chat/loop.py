@@ -21,8 +21,8 @@ from flare.errors import FlareError
 @dataclass
 class Chat:
     """A conversation. `body` has the fields of every request but the messages; `images` go with the next
-    question. At most `rounds` times results are sent back before
-    the user is asked; `seed` of the body changes with every answer that replaces another."""
+    question. At most `rounds` times results are sent back before the user is asked; `seed` of the body
+    changes with every answer that replaces another."""
 
     server: Server
     model: Model
