@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
 import json
 from collections.abc import Iterator
 
@@ -12,6 +11,7 @@ import pytest
 from agent_model import call
 from browser import Visit
 from live import LiveServer, chatter, say
+from picture_samples import encoded
 from PIL import Image
 from playwright.sync_api import Locator, Page, expect
 
@@ -73,9 +73,7 @@ def test_a_call_and_its_result(visit: Visit) -> None:
 
 
 def picture(colour: str) -> bytes:
-    stream = io.BytesIO()
-    Image.new("RGB", (16, 16), colour).save(stream, "png")
-    return stream.getvalue()
+    return encoded(Image.new("RGB", (16, 16), colour))
 
 
 def give(place: Locator, event: str, content: bytes, kind: str = "image/png") -> None:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-import io
-
-import numpy as np
-from PIL import Image
+from picture_samples import address, encoded, picture
 
 from flare.contract import ImageFit, ImageProfile
 
@@ -25,12 +21,9 @@ PROFILE = ImageProfile(
 
 def png(width: int, height: int, seed: int = 0) -> bytes:
     """A file of noise."""
-    noise = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
-    stream = io.BytesIO()
-    Image.fromarray(noise).save(stream, "png")
-    return stream.getvalue()
+    return encoded(picture(width, height, seed=seed))
 
 
 def data_url(width: int, height: int, seed: int = 0) -> str:
     """The same as an address."""
-    return f"data:image/png;base64,{base64.b64encode(png(width, height, seed)).decode()}"
+    return address(picture(width, height, seed=seed))
