@@ -78,10 +78,11 @@ def test_a_place_that_cannot_hold_the_core_is_refused_first(tmp_path: Path) -> N
     )
 
 
-@pytest.mark.parametrize("option", [("--forward", "compiled"), ("--relocatable",), ("--eager",)])
-def test_diagnostics_of_a_gpu_are_refused_for_the_cpu(tmp_path: Path, option: tuple[str, ...]) -> None:
-    assert failure("prepare", MODEL, *option, cwd=tmp_path) == (
-        "--forward, --relocatable and --eager are for --device cuda: for cpu nothing is captured"
+@pytest.mark.parametrize("option", ["--no-compile", "--no-trace", "--relocatable", "--eager"])
+def test_diagnostics_of_a_gpu_are_refused_for_the_cpu(tmp_path: Path, option: str) -> None:
+    assert failure("prepare", MODEL, option, cwd=tmp_path) == (
+        "--relocatable, --no-compile, --no-trace and --eager are for --device cuda: "
+        "for cpu nothing is captured"
     )
 
 

@@ -66,7 +66,7 @@ def test_a_process_without_torch_draws_the_same(driven: dict[str, Any], served: 
     assert served["driven"] == driven["cuda"]
 
 
-@pytest.mark.parametrize("form", ["cuda", "traced", "compiled"])
+@pytest.mark.parametrize("form", ["cuda", "traced", "modules"])
 def test_programs_write_pages_and_rows_by_operators_alone(prepared: Path, form: str) -> None:
     with CoreReader(prepared / f"{form}.core") as reader:
         contract = read_contract(reader)
@@ -78,7 +78,7 @@ def test_programs_write_pages_and_rows_by_operators_alone(prepared: Path, form: 
             assert not any({n.source.address.buffer, n.destination.address.buffer} & large for n in copies)
 
 
-@pytest.mark.parametrize("other", ["cpu", "traced", "compiled"])
+@pytest.mark.parametrize("other", ["cpu", "traced", "modules"])
 def test_results_are_near_those_of(driven: dict[str, Any], other: str) -> None:
     compared = 0
     for step, draws in driven["cuda"].items():

@@ -1,6 +1,6 @@
 """Prepares the recipe's tiny checkpoint on this GPU in every form, and on the CPU, and drives the cores.
 
-usage: tiny_core.py DIRECTORY    writes cuda.core, traced.core, compiled.core, cpu.core and driven.json there
+usage: tiny_core.py DIRECTORY    writes cuda.core, traced.core, modules.core, cpu.core and driven.json there
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from flare.prepare.session import PreparationRequest, PreparationSession
 from flare.prepare.targets import choose_target
 from flare_recipe_smollm.recipe import RECIPE
 
-# The GPU's targets first: they watch from the start. Each form is compared with Python, too.
+# The GPU's targets first: they watch from the start. Fused forms are compared with Python, too.
 TARGETS = {
-    "cuda": ("cuda", Diagnostics()),
+    "cuda": ("cuda", Diagnostics(eager=True)),
     "traced": ("cuda", Diagnostics(form=Form.TRACED, eager=True)),
-    "compiled": ("cuda", Diagnostics(form=Form.COMPILED, eager=True)),
+    "modules": ("cuda", Diagnostics(form=Form.MODULES)),
     "cpu": ("cpu", Diagnostics()),
 }
 TINY = CapacityRequest(context=256, concurrency=4, prefill_chunk_size=64, page_tokens=16, snapshot_rows=12)

@@ -25,7 +25,7 @@ from flare.prepare import cuda_capture, cuda_hidden, cuda_moved, cuda_target, cu
 from flare.prepare.cuda_moved import DISTANCE
 from flare.prepare.cuda_programs import CudaProgram
 from flare.prepare.definition import ProgramDefinition, ProgramSet
-from flare.prepare.diagnostics import Diagnostics
+from flare.prepare.diagnostics import Diagnostics, Form
 from flare.prepare.forward import Forward
 from flare.prepare.progress import Progress
 
@@ -138,7 +138,7 @@ class Machine:
         target: Any = object.__new__(cuda_target.CudaTarget)
         target._driver, target._images = self.driver, self.images
         target._context = Context(self.driver)
-        target._diagnostics = Diagnostics(relocatable=relocatable)
+        target._diagnostics = Diagnostics(form=Form.MODULES, relocatable=relocatable)
         made = target.export(_programs(self), Progress())
         return made, decode(made.payloads["program/p"], "p")
 

@@ -33,14 +33,6 @@ class Tables(StrEnum):
     DEVICE = "device"
 
 
-class Forward(StrEnum):
-    """What is captured for a GPU."""
-
-    MODULES = "modules"
-    TRACED = "traced"
-    COMPILED = "compiled"
-
-
 @app.command()
 @reports_errors
 def prepare(
@@ -101,15 +93,26 @@ def prepare(
             "find and read them."
         ),
     ] = Tables.HOST,
-    forward: Annotated[
-        Forward, typer.Option(help="GPU only: what of programs is captured. See docs/gpu.md.")
-    ] = Forward.MODULES,
     relocatable: Annotated[
         bool,
         typer.Option(
             "--relocatable",
-            help="GPU only, not yet run on one: capture twice, so that the core can be loaded at other "
-            "addresses. See docs/gpu.md.",
+            help="GPU only: capture twice, so that the core can be loaded at other addresses.",
+        ),
+    ] = False,
+    no_compile: Annotated[
+        bool,
+        typer.Option(
+            "--no-compile",
+            help="Diagnosis, GPU only: capture programs with fused operators, but nothing compiled between "
+            "them.",
+        ),
+    ] = False,
+    no_trace: Annotated[
+        bool,
+        typer.Option(
+            "--no-trace",
+            help="Diagnosis, GPU only: capture the model's modules as they are written, nothing fused.",
         ),
     ] = False,
     eager: Annotated[
@@ -124,7 +127,7 @@ def prepare(
     import time
 
     from flare.contract import DType
-    from flare.prepare.diagnostics import Diagnostics, Form
+    from flare.prepare.diagnostics import Diagnostics, chosen_form
     from flare.prepare.plan import CapacityRequest, format_bytes, parse_bytes
     from flare.prepare.table_delivery import TableDelivery
     from flare.prepare.targets import check_target
@@ -142,7 +145,8 @@ def prepare(
         image_features=image_features,
         tables=TableDelivery(tables.value),
     )
-    diagnostics = Diagnostics(form=Form(forward.value), eager=eager, relocatable=relocatable)
+    form = chosen_form(no_compile=no_compile, no_trace=no_trace)
+    diagnostics = Diagnostics(form=form, eager=eager, relocatable=relocatable)
     check_target(device.value, discover().choose(name).distribution, diagnostics)
     destination = output or Path(f"{name}.core.safetensors")
     _check_writable(destination)

@@ -21,6 +21,13 @@ class Diagnostics:
     are written, and what it draws is compared with what its captured graph draws. `relocatable`: programs are
     captured a second time, at other addresses, and a core is refused that keeps addresses out of sight."""
 
-    form: Form = Form.MODULES
+    form: Form = Form.COMPILED
     eager: bool = False
     relocatable: bool = False
+
+
+def chosen_form(*, no_compile: bool, no_trace: bool) -> Form:
+    """What is captured when steps are left out; without a traced graph there is nothing to compile."""
+    if no_trace:
+        return Form.MODULES
+    return Form.TRACED if no_compile else Form.COMPILED

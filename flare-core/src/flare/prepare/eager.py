@@ -121,7 +121,7 @@ def compare_programs(
             raise DeviceError(
                 f"program {program.name}: what it draws from Python and as captured differs by "
                 f"{found.largest:.3g} nats, more than rounding explains ({bound:.3g}); prepare with "
-                "another --forward to see which step does it",
+                "--no-compile or --no-trace to see which step does it",
                 field=program.name,
             )
         yield Agreement(program.name, found, bound)

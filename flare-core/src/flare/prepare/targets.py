@@ -21,7 +21,8 @@ def check_target(kind: str, distribution: str, diagnostics: Diagnostics | None =
     if kind != "cuda":
         if diagnostics not in (None, Diagnostics()):
             raise DeviceError(
-                f"--forward, --relocatable and --eager are for --device cuda: for {kind} nothing is captured",
+                "--relocatable, --no-compile, --no-trace and --eager are for --device cuda: for "
+                f"{kind} nothing is captured",
                 field="device",
             )
         return
