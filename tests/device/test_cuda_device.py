@@ -103,7 +103,7 @@ def contract() -> PreparedContract:
     return small_contract(BUFFERS, "sm_90")
 
 
-def load(driver: FakeDriver, graphs: dict[str, GraphSpec] = GRAPHS, **settings: bool) -> CudaDevice:
+def load(driver: FakeDriver | None, graphs: dict[str, GraphSpec] = GRAPHS, **settings: bool) -> CudaDevice:
     return CudaDevice(contract(), source(graphs), driver=driver, **settings)
 
 

@@ -1,23 +1,25 @@
-"""Where programs run: memory, executables and their completion, per device kind."""
+"""Where programs run: memory, executables and their completion, per device kind.
+
+Imports nothing large: a process begins its device (`begin_device`) before it imports what uses it.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flare.device.base import Device, Frame
 from flare.device.options import LoadOptions
 from flare.errors import CoreError, DeviceError
 
 if TYPE_CHECKING:
     from flare.contract import PreparedContract
+    from flare.device.base import Device
     from flare.device.cpu_memory import TensorSource
 
 __all__ = [
     "KINDS",
-    "Device",
-    "Frame",
     "LoadOptions",
     "arithmetic_conditions",
+    "begin_device",
     "check_device",
     "family",
     "load_device",
@@ -47,6 +49,15 @@ def check_device(device: str) -> None:
             CudaDriver()
         except DeviceError as error:
             raise CoreError(f"the core is for device {device!r}: {error}", field="identity.device") from error
+
+
+def begin_device(device: str) -> None:
+    """Start what takes long, of a device that `load_device` will load a core onto in this process, and needs
+    nothing of the core. What fails is said by `load_device`."""
+    if family(device) == "cuda":
+        from flare.device.cuda import opening
+
+        opening.begin()
 
 
 def load_device(

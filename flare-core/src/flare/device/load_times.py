@@ -8,7 +8,8 @@ from contextlib import contextmanager
 
 
 class LoadTimes:
-    """Parts of one load, which may overlap. `spans` has, by part, begin and end in milliseconds from here."""
+    """Parts of one load, which may overlap. `spans` has, by part, begin and end in milliseconds from here;
+    what ran before has negative ones."""
 
     def __init__(self) -> None:
         self._origin = time.perf_counter()
@@ -20,6 +21,10 @@ class LoadTimes:
         began = self._now()
         yield
         self.spans[name] = (began, self._now())
+
+    def add(self, name: str, began: float, ended: float) -> None:
+        """A part that ran elsewhere, perhaps before: `time.perf_counter` when it began and ended."""
+        self.spans[name] = 1000 * (began - self._origin), 1000 * (ended - self._origin)
 
     def _now(self) -> float:
         return 1000 * (time.perf_counter() - self._origin)

@@ -2,6 +2,10 @@
 
 import sys
 
-from flare.engine.process import main
+from flare.engine.early import begin
+
+begin(sys.argv[1:])
+
+from flare.engine.process import main  # noqa: E402  (the device starts beside these imports)
 
 sys.exit(main())

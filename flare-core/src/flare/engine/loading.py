@@ -8,7 +8,8 @@ import os
 from collections.abc import Callable
 from typing import cast
 
-from flare.device import Device, LoadOptions
+from flare.device import LoadOptions
+from flare.device.base import Device
 
 Loader = Callable[[str, LoadOptions], Device]
 

@@ -23,7 +23,8 @@ import zmq
 
 from flare.cache.store_options import StoreOptions
 from flare.cache.stores import Store, core_state, open_stores
-from flare.device import Device, LoadOptions
+from flare.device import LoadOptions
+from flare.device.base import Device
 from flare.engine.codec import decode_command, encode_events
 from flare.engine.constraints import Constraints
 from flare.engine.loading import DEFAULT_LOADER, content_name, resolve_loader

@@ -12,7 +12,8 @@ from dataclasses import asdict
 
 import msgspec
 
-from flare.device import Device, LoadOptions
+from flare.device import LoadOptions
+from flare.device.base import Device
 from flare.device.sim import SimDevice, SimOptions
 from flare.errors import CoreError
 from flare.testing.hash_model import HashModel

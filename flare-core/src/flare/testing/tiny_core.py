@@ -18,7 +18,7 @@ from flare.testing.failure import blaming, require
 from flare.testing.teacher_forcing import precision_bound
 
 if TYPE_CHECKING:
-    from flare.device import Device
+    from flare.device.base import Device
     from flare.recipes import Recipe
 
 TINY_CAPACITIES = CapacityRequest(

@@ -11,7 +11,8 @@ from pydantic import ValidationError
 
 from flare.contract import OperatorList, PreparedContract
 from flare.corefile import CoreReader, check_references, core_digest, parse_contract
-from flare.device import Device, LoadOptions, load_device
+from flare.device import LoadOptions, load_device
+from flare.device.base import Device
 from flare.errors import CoreError, FlareError
 from flare.verify.identity import check_identity, conditions, differing
 from flare.verify.oracle import check_oracle

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING
 
@@ -16,12 +15,12 @@ from flare.device.cuda.arena import Arena
 from flare.device.cuda.block_copies import BlockCopies
 from flare.device.cuda.budget import MemoryBudget
 from flare.device.cuda.contents import ContentUpload
-from flare.device.cuda.context import Context
-from flare.device.cuda.driver import CudaDriver, Driver
+from flare.device.cuda.driver import Driver
 from flare.device.cuda.frames import CudaFrame, FrameSlot, ProgramSpans
 from flare.device.cuda.graph_load import LoadedGraph, check_machine, load_graph
 from flare.device.cuda.graph_spec import PAYLOAD_FORMAT, GraphSpec, decode, image_tensor
 from flare.device.cuda.images import KernelImages
+from flare.device.cuda.opening import Opening, opening
 from flare.device.load_times import LoadTimes
 from flare.device.options import LoadOptions
 from flare.device.sizing import BLOCK_REGIONS, least_counts, sized
@@ -79,13 +78,17 @@ class CudaDevice:
     ) -> None:
         buffers = [buffer for buffer in self.contract.buffers if buffer.rank == 0]
         with self._times.part("contents"), closing(ContentUpload(source, buffers)) as contents:
-            with ThreadPoolExecutor(1, thread_name_prefix="gpu") as opener:
-                opening = opener.submit(self._open, driver, ordinal)
+            gpu = opening(ordinal) if driver is None else Opening(ordinal, driver)
+            try:
                 with self._times.part("programs"):
                     specs = {p.name: _read_payload(p, source) for p in self.contract.programs}
                     digests = {digest for spec in specs.values() for digest in spec.images}
                     images = {digest: bytes(source.load(image_tensor(digest))) for digest in sorted(digests)}
-                opening.result()
+            finally:
+                self._driver, self._context = gpu.result()
+                self._cleanup.callback(self._context.close)
+            for part, span in gpu.spans.items():
+                self._times.add(part, *span)
             self._context.make_current()
             with self._times.part("memory"):
                 arena = self._reserve(specs, ordinal, relocate)
@@ -123,14 +126,6 @@ class CudaDevice:
             **kernel_bytes,
             "pinned_host": sum(slot.nbytes for slot in self._slots),
         }
-
-    def _open(self, driver: Driver | None, ordinal: int) -> None:
-        """Driver and context, while others read the core."""
-        with self._times.part("driver"):
-            self._driver: Driver = driver or CudaDriver()
-        with self._times.part("context"):
-            self._context = Context(self._driver, ordinal)
-        self._cleanup.callback(self._context.close)
 
     def _reserve(self, specs: dict[str, GraphSpec], ordinal: int, relocate: bool) -> Arena:
         layouts = {spec.layout for spec in specs.values()}
