@@ -62,7 +62,7 @@ def command(part: str, place: Place, repeat: int) -> tuple[list[str], float]:
     serve = [sys.executable, str(HERE / "serve.py"), *place.common]
     requests = ["--requests", str(repeat)]
     replay = [sys.executable, str(HERE / "replay.py"), *place.common, "--repeat", str(repeat)]
-    kernels = [sys.executable, str(HERE / "kernels.py"), *place.common, "--listing", str(listing)]
+    kernels = [sys.executable, str(HERE / "kernel_times.py"), *place.common, "--listing", str(listing)]
     startup = [sys.executable, str(HERE / "startup.py"), *place.common, "--repeat", str(repeat)]
     commands = {
         "start": (startup, 30.0 + 25 * repeat),

@@ -111,9 +111,9 @@ class Service:
         self.engine = Engine(device, self._note, transfers=self._transfers)
         # What a program took decides about chunks: with costs of its size alone every run is the same.
         costs = self.engine.scheduler.costs
-        costs.observe = lambda name, elapsed_us: None  # type: ignore[method-assign]
+        costs.observe = lambda name, elapsed_us, depth=0: None  # type: ignore[method-assign]
         sizes = {program.name: program.tokens for program in device.contract.programs}
-        costs.of = lambda name: 100.0 + 4.0 * sizes[name]  # type: ignore[method-assign]
+        costs.of = lambda name, depth=0: 100.0 + 4.0 * sizes[name]  # type: ignore[method-assign]
 
     def _restart(self) -> None:
         """What was not written is lost, and so are the requests."""

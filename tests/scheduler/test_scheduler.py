@@ -55,11 +55,15 @@ class Log:
         self.lines.append(("failed", request.id, message))
 
 
-def scheduler(model: HashModel | None = None, max_frames: int = 1, **settings) -> tuple[Scheduler, Log]:
-    """A scheduler without checkpoints, which have their own tests."""
+def scheduler(
+    model: HashModel | None = None, max_frames: int = 1, slower: float = 1.0, **settings
+) -> tuple[Scheduler, Log]:
+    """A scheduler without checkpoints, which have their own tests; programs are expected to be `slower`."""
     log = Log()
     settings = {"prefix_caching": False, **settings}
     contract = (model or HashModel()).build().contract
+    programs = tuple(p.model_copy(update={"cost_us": slower * p.cost_us}) for p in contract.programs)
+    contract = contract.model_copy(update={"programs": programs})
     return Scheduler(contract, log, Settings(**settings), max_frames), log
 
 
@@ -175,13 +179,23 @@ def test_what_ran_since_the_last_decode_step_counts_against_the_budget():
     assert names == ["start", "prefill_4", "decode_1", "prefill_8", "decode_1", "prefill_4"]
 
 
-def test_by_default_a_stream_slows_down_to_a_third_at_most():
-    # A decode step of 110 us leaves 192 us to the chunk: 8 tokens (130 us), not 16 (210 us).
-    s, _ = scheduler()
+@pytest.mark.parametrize(
+    ("slower", "chunks"),
+    [
+        (200, ["start", "prefill_8", "decode_1", "prefill_8"]),  # 22 ms leave 38: 8 tokens (26), not 16 (42)
+        (
+            80,
+            ["start", "prefill_8", "decode_1", "prefill_8"],
+        ),  # 9 ms leave 16: 8 tokens (10.4), not 16 (16.8)
+        (60, ["start", "prefill_16"]),  # 6.6 ms leave 18 of 25, not 11.6 of 18: 16 tokens (12.6)
+    ],
+)
+def test_by_default_a_stream_slows_down_to_a_third_at_most_but_has_40_tokens_a_second(slower, chunks):
+    s, _ = scheduler(slower=slower)
     s.submit(Spec("a", max_tokens=20))
     run(s, 3)
     s.submit(Spec("b", prompt=tuple(range(16))))
-    assert [name for name, *_ in run(s, 4)] == ["start", "prefill_8", "decode_1", "prefill_8"]
+    assert [name for name, *_ in run(s, len(chunks))] == chunks
 
 
 def test_the_smallest_sufficient_decode_program_is_used():

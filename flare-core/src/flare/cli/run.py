@@ -55,7 +55,7 @@ def run(
         typer.Option(
             min=1,
             help="Longest pause of a running stream while another prompt is prefilled.",
-            show_default="2.75 decode steps",
+            show_default="2.75 decode steps, but 25 if they are shorter",
         ),
     ] = None,
     prefix_caching: Annotated[

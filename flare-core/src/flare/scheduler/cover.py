@@ -29,13 +29,13 @@ class PrefillCover:
         self._built_for: list[float] = []
         self._tables: dict[int, list[int]] = {}
 
-    def next(self, remaining: int, limit_us: float = math.inf) -> Program:
-        """The program to run next when `remaining` > 0 tokens are left.
+    def next(self, remaining: int, limit_us: float = math.inf, depth: int = 0) -> Program:
+        """The program to run next when `remaining` > 0 tokens are left behind `depth`.
 
         Only programs that cost at most `limit_us` are used, or the cheapest one when none does: a prompt
         always advances.
         """
-        costs = [self._costs.of(program.name) for program in self._programs]
+        costs = [self._costs.of(program.name, depth) for program in self._programs]
         if self._stale(costs):
             self._built_for = costs
             self._tables.clear()
@@ -43,7 +43,8 @@ class PrefillCover:
         units = -(-remaining // self._unit)
         horizon = _HORIZON * self._sizes[allowed - 1]
         if units > horizon:
-            return min(self._programs[:allowed], key=lambda p: (self._costs.of(p.name) / p.tokens, -p.tokens))
+            best = min(range(allowed), key=lambda n: (costs[n] / self._sizes[n], -self._sizes[n]))
+            return self._programs[best]
         table = self._tables.get(allowed)
         if table is None:
             table = self._tables[allowed] = _choices(self._sizes[:allowed], self._built_for, horizon)

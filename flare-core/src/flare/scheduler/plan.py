@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from flare.cache import SnapshotStorage
-from flare.contract import Program
+from flare.contract import Program, ProgramKind
 from flare.scheduler.request import Request
 
 
@@ -38,6 +38,11 @@ class Lane:
     proposals: Sequence[int] = ()
     transfer: Transfer | None = None
     image: int | None = None
+
+
+def prefill_depth(program: Program, lanes: Sequence[Lane]) -> int:
+    """Tokens before those of a prefill program, all of which it attends to; 0 for other kinds."""
+    return lanes[0].consumed if program.kind is ProgramKind.PREFILL else 0
 
 
 @dataclass(frozen=True, slots=True)

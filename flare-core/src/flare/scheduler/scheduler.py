@@ -34,7 +34,7 @@ from flare.scheduler.captures import capture_budget, prefill_endpoints
 from flare.scheduler.costs import ProgramCosts
 from flare.scheduler.limits import Limits
 from flare.scheduler.listener import Listener
-from flare.scheduler.plan import Capture, Plan
+from flare.scheduler.plan import Capture, Plan, prefill_depth
 from flare.scheduler.queue import WaitingQueue
 from flare.scheduler.records import LaneRecord, check_records
 from flare.scheduler.refusal import Refusal
@@ -258,7 +258,7 @@ class Scheduler:
             check_records(plan, records, self._vocab_size)
         self._completed = plan.frame
         self._exclusive = False
-        self.costs.observe(plan.program.name, elapsed_us)
+        self.costs.observe(plan.program.name, elapsed_us, prefill_depth(plan.program, plan.lanes))
         if self.residency.retire(plan.frame):
             self._admission_due = True
         for lane, record in zip(plan.lanes, records, strict=False):
@@ -380,7 +380,8 @@ class Scheduler:
         kind = step.program.kind
         self._exclusive = kind is not ProgramKind.DECODE
         draws = kind in (ProgramKind.DECODE, ProgramKind.SPECULATIVE)
-        self._age_us = 0.0 if draws else self._age_us + self.costs.of(step.program.name)
+        cost_us = self.costs.of(step.program.name, prefill_depth(step.program, step.lanes))
+        self._age_us = 0.0 if draws else self._age_us + cost_us
         for lane in step.lanes:
             lane.request.last_frame = self._submitted
         return Plan(frame=self._submitted, program=step.program, lanes=step.lanes, capture=capture)

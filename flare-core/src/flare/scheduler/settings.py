@@ -8,6 +8,9 @@ from flare.errors import CapacityError
 
 SLOWDOWN = 2.75
 """Below 3, because measured costs vary."""
+LEAST_PAUSE_MS = 25.0
+"""Forty tokens a second are more than anybody reads. Where a decode step takes two milliseconds, chunks that
+fit into few steps would read all weights for a dozen tokens, and a long prompt would wait ten times as long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +22,8 @@ class Settings:
     passes it any more, so that it is admitted once enough of the running requests have ended.
     `inter_token_ms`: while streams run, what lies between two decode steps (a prefill chunk, copies of state)
     and one of them together should take no longer.
-    None takes SLOWDOWN times the measured decode step: a running stream slows down to a third at most.
+    None takes SLOWDOWN times the measured decode step, a third of a stream's speed, or LEAST_PAUSE_MS where
+    steps are shorter.
     `prefix_caching`: publish checkpoints and continue from them.
     `draft_tokens`: proposed tokens to verify per step; 0 is ordinary decoding, None as many as the core can.
     """

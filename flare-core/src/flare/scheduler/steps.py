@@ -13,7 +13,7 @@ from flare.scheduler.images import Images
 from flare.scheduler.plan import Capture, Lane, Transfer
 from flare.scheduler.request import Phase, Request
 from flare.scheduler.residency import Residency
-from flare.scheduler.settings import SLOWDOWN, Settings
+from flare.scheduler.settings import LEAST_PAUSE_MS, SLOWDOWN, Settings
 from flare.scheduler.speculation import ProposalSource, Round, Speculation
 
 
@@ -121,7 +121,7 @@ class Steps:
     def _prefilled(self, request: Request, waiting: int, age_us: float) -> Step:
         limit_us = self._chunk_limit_us(waiting) - age_us if waiting else math.inf
         end = next((cut for cut in request.endpoints if cut > request.consumed), request.input_length)
-        program = self._cover.next(end - request.consumed, limit_us)
+        program = self._cover.next(end - request.consumed, limit_us, request.consumed)
         end, whole = self._images.cut(request, min(end, request.consumed + program.tokens))
         length = end - request.consumed
         if whole:
@@ -136,8 +136,9 @@ class Steps:
         """What a chunk may cost so that it and a decode step of `lanes` stay within the budget."""
         usual = self.speculation.expected(lanes) if self.speculation else self._smallest(lanes)
         step_us = self._costs.of(usual.name)
-        budget = step_us * SLOWDOWN if self._inter_token_ms is None else self._inter_token_ms * 1000.0
-        return budget - step_us
+        if self._inter_token_ms is None:
+            return max(step_us * SLOWDOWN, LEAST_PAUSE_MS * 1000.0) - step_us
+        return self._inter_token_ms * 1000.0 - step_us
 
     def _smallest(self, lanes: int) -> Program:
         for program in self._decodes:

@@ -1,4 +1,4 @@
-"""Where the time of a graph goes: kernels.py CORE --into FILE --listing FILE
+"""Where the time of a graph goes: kernel_times.py CORE --into FILE --listing FILE
 
 Loads a core as serving does and replays programs under CUPTI, which torch's profiler reads: the duration of
 every kernel inside a graph, by operator and by layer, beside the time of the whole graph without a profiler.
