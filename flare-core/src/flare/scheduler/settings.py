@@ -10,7 +10,7 @@ SLOWDOWN = 2.75
 """Below 3, because measured costs vary."""
 LEAST_PAUSE_MS = 25.0
 """Forty tokens a second are more than anybody reads. Where a decode step takes two milliseconds, chunks that
-fit into few steps would read all weights for a dozen tokens, and a long prompt would wait ten times as long."""
+fit into few steps read all weights for a dozen tokens, and a long prompt waits ten times as long."""
 
 
 @dataclass(frozen=True, slots=True)
