@@ -157,8 +157,8 @@ class RandomService(RuleBasedStateMachine):
 @pytest.mark.timeout(3 * 3600)
 def test_random_service(complete, capsys):
     services, rounds = STEPS // 40, 25 if complete else 1
-    # Hypothesis remembers all choices of a round: one long one takes gigabytes. It may also draw no model with
-    # images in all of a round.
+    # Hypothesis remembers all choices of a round: one long one takes gigabytes. It may also draw no model
+    # with images in all of a round.
     while rounds > 0 or (rounds > -2 and Totals.images <= 10):
         rounds -= 1
         run_state_machine_as_test(
