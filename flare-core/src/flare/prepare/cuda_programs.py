@@ -53,7 +53,7 @@ def build_programs(
             built.append((definition, forward))
             bar.advance(1)
     if compiler is not None:
-        _place_caches()
+        place_caches()
         with progress.phase("Compile programs", total_steps=len(built)) as bar:
             for _, forward in built:
                 compiler.compile(forward)
@@ -64,7 +64,11 @@ def build_programs(
     return tuple(CudaProgram(definition, forward) for definition, forward in built)
 
 
-def _place_caches() -> None:
-    """Compiled code is kept beside Flare's other caches, unless the environment says where."""
+def place_caches() -> None:
+    """Compiled code is kept beside Flare's other caches, unless the environment says where. Inductor writes
+    its default into the environment when it is imported: that says nothing."""
+    from torch._inductor.runtime.cache_dir_utils import default_cache_dir
+
     for variable, name in (("TORCHINDUCTOR_CACHE_DIR", "inductor"), ("TRITON_CACHE_DIR", "triton")):
-        os.environ.setdefault(variable, str(cache_directory() / name))
+        if os.environ.get(variable) in (None, default_cache_dir()):
+            os.environ[variable] = str(cache_directory() / name)
