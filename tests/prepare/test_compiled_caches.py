@@ -1,4 +1,4 @@
-"""Code that preparation compiles is kept with everything else that it keeps, or where the environment says."""
+"""What preparation compiles is kept with everything else that it keeps, or where the environment says."""
 
 from __future__ import annotations
 
