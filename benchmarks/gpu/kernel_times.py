@@ -2,7 +2,8 @@
 
 Loads a core as serving does and replays programs under CUPTI, which torch's profiler reads: the duration of
 every kernel inside a graph, by operator and by layer, beside the time of the whole graph without a profiler.
-A profiler lengthens the pauses between kernels, not the kernels.
+A profiler lengthens the pauses between kernels, not the kernels. A kernel that begins while the one before it
+runs waits inside for what it needs: its time counts from that one's end.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ class Kernel(NamedTuple):
     """One kernel of a graph: medians over the replays, microseconds."""
 
     name: str
-    microseconds: float
-    pause: float  # since the kernel before ended; below 0 where they overlap
+    microseconds: float  # from its begin, or from the end of all before it where that is later
+    pause: float  # since all before it ended; below 0 where they overlap
 
 
 def main() -> None:
@@ -114,17 +115,22 @@ def _medians(seen: Sequence[tuple[int, int, str]]) -> list[Kernel]:
     if rest or not length or any(other != names[0] for other in names):
         counts = sorted({name: sum(name == other for *_, other in seen) for *_, name in seen}.items())
         raise BenchmarkError(f"{len(seen)} kernels in {REPLAYS} replays that are not alike: {counts[:40]}")
-    kernels = []
-    for place, name in enumerate(names[0]):
-        durations = [replay[place][1] / 1000 for replay in replays[1:]]
-        pauses = [
-            (replay[place][0] - replay[place - 1][0] - replay[place - 1][1]) / 1000 if place else 0.0
-            for replay in replays[1:]
-        ]
-        kernels.append(
-            Kernel(name, round(statistics.median(durations), 2), round(statistics.median(pauses), 2))
-        )
-    return kernels
+    spans = [_spans(replay) for replay in replays[1:]]
+    return [
+        Kernel(name, *(round(statistics.median(values), 2) for values in zip(*measured, strict=True)))
+        for name, *measured in zip(names[0], *spans, strict=True)
+    ]
+
+
+def _spans(replay: Sequence[tuple[int, int, str]]) -> list[tuple[float, float]]:
+    """Of kernels by begin and duration in nanoseconds, in the order of their begin: see `Kernel`."""
+    found = []
+    ended = replay[0][0]
+    for begin, duration, _ in replay:
+        end = begin + duration
+        found.append((max(end - max(begin, ended), 0) / 1000, (begin - ended) / 1000))
+        ended = max(ended, end)
+    return found
 
 
 def record(
@@ -144,8 +150,8 @@ def record(
     recorder.add(program, "sum of kernels", total, "µs", "lower")
     recorder.add(program, "graph over sum of kernels", whole / total, "")
     parts: dict[str, list[float]] = defaultdict(list)
-    for kernel in kernels:
-        parts[operators.of(kernel.name)].append(kernel.microseconds)
+    for kernel, label in zip(kernels, _labels(kernels, layers, operators), strict=True):
+        parts[label].append(kernel.microseconds)
     for operator, times in sorted(parts.items(), key=lambda part: -sum(part[1])):
         recorder.add(f"{program}: {operator}", "time", sum(times), "µs", "lower")
         recorder.add(f"{program}: {operator}", "kernels", len(times), "")
@@ -157,6 +163,18 @@ def record(
         recorder.add(program, "layer, median", statistics.median(by_layer), "µs", "lower")
         recorder.add(program, "layer, slowest", max(by_layer), "µs", "lower")
         recorder.add(program, "outside layers", total - sum(by_layer), "µs", "lower")
+
+
+def _labels(kernels: Sequence[Kernel], layers: Layers, operators: OperatorNames) -> list[str]:
+    """The operator of every kernel; one that a layer has several times is numbered within the layer."""
+    named = [operators.of(kernel.name) for kernel in kernels]
+    labels = list(named)
+    for first in range(layers.start, layers.start + layers.count * layers.length, layers.length or 1):
+        inside = named[first : first + layers.length]
+        for place, name in enumerate(inside):
+            if (count := inside.count(name)) > 1:
+                labels[first + place] = f"{name} {inside[: place + 1].count(name)} of {count}"
+    return labels
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import kernel_times
 import pytest
 from kernel_names import Layers, OperatorNames, find_layers
 
@@ -45,3 +46,27 @@ def test_kernels_are_called_like_the_module_that_has_them(operators: Any) -> Non
     assert operators.of("nvjet_tst_64x8_64x16_2x1_v_bz_TNT") == "linear (cuBLAS)"
     assert operators.of("void at::native::vectorized_elementwise_kernel<4>") == "tensor operations (torch)"
     assert operators.of("unknown_kernel") == "unknown_kernel"
+
+
+def test_waiting_inside_a_kernel_is_not_its_time() -> None:
+    replay = [(100, 50, "a"), (110, 90, "b"), (205, 10, "c"), (206, 4, "within")]
+    spans = kernel_times._spans([(1000 * begin, 1000 * length, name) for begin, length, name in replay])
+    assert spans == [(50, 0), (50, -40), (10, 5), (0, -9)]
+
+
+class Plain(OperatorNames):
+    """Knows the names of libraries alone."""
+
+    def __init__(self) -> None:
+        self._modules: dict[str, str] = {}
+
+
+def test_an_operator_that_a_layer_has_several_times_is_numbered() -> None:
+    names = ["embed", *LAYER * 2, "gemm"]
+    kernels = [kernel_times.Kernel(name, 1.0, 0.0) for name in names]
+    labels = kernel_times._labels(kernels, find_layers(names), Plain())
+    assert labels[1:9] == labels[9:17]
+    assert [label for label in labels[1:9] if "gemm" in label or "cuBLAS" in label] == [
+        f"linear (cuBLAS) {number} of 4" for number in (1, 2, 3, 4)
+    ]
+    assert (labels[0], labels[2 + 2 * len(LAYER) - 1]) == ("embed", "linear (cuBLAS)")

@@ -18,7 +18,7 @@ def serve(contract: PreparedContract, reader: CoreReader) -> list[Event]:
     events: list[Event] = []
     engine = Engine(load_device(contract, reader), events.append)
     # Measured costs would choose other chunks on a busy machine.
-    engine.scheduler.costs.observe = lambda name, elapsed_us: None  # type: ignore[method-assign]
+    engine.scheduler.costs.observe = lambda name, elapsed_us, depth=0: None  # type: ignore[method-assign]
     for index in range(3):
         engine.submit(
             Submit(
