@@ -78,7 +78,7 @@ class Service:
     def __init__(self, core: Path) -> None:
         self.events: list[Event] = []
         self.engine = Engine(load_core(str(core), LoadOptions()), self.events.append)
-        self.engine.scheduler.costs.observe = lambda name, elapsed_us: None  # type: ignore[method-assign]
+        self.engine.scheduler.costs.observe = lambda name, elapsed_us, depth=0: None  # type: ignore[method-assign]
 
     def logprobs(self, prompt: list[int], salt: str, endpoints: tuple[int, ...] = ()) -> TokenLogprobs:
         """What is reported for the first token drawn behind `prompt`."""
