@@ -241,17 +241,18 @@ def test_kernels_get_the_addresses_of_this_process(relocate: bool) -> None:
     assert (device._book.span("weights/w").start == DEFAULT_BASE) != relocate
 
 
-def test_every_edge_is_added_by_itself() -> None:
+def test_only_full_edges_are_added_together() -> None:
     """A call gives all its edges the data of the first."""
     driver = FakeDriver()
     fills = [FillNode(Address("pages", 0), number, 1, 16, 1, 0) for number in range(4)]
     edges = (Edge(0, 1, 1, 0, True), Edge(1, 2), Edge(2, 3, 1, 0, True), Edge(0, 3))
     load(driver, GRAPHS | {"start": msgspec.structs.replace(graph(*fills), edges=edges)})
-    made = []
-    for _, (before,), (after,), (data,), count in driver.edges:
-        assert count == 1
-        made.append(Edge(before.value, after.value, data.from_port, data.to_port, bool(data.type)))
-    assert made == list(edges)
+    calls = []
+    for _, before, after, data, count in driver.edges:
+        assert len(before) == len(after) == len(data) == count
+        ends = zip(before, after, data, strict=True)
+        calls.append([Edge(b.value, a.value, d.from_port, d.to_port, bool(d.type)) for b, a, d in ends])
+    assert calls == [[edges[1], edges[3]], [edges[0]], [edges[2]]]
 
 
 def test_a_graph_that_must_not_move() -> None:

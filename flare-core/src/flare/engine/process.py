@@ -10,130 +10,25 @@ from __future__ import annotations
 
 import argparse
 import gc
-import logging
+import importlib
 import signal
 import sys
 import time
 import traceback
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from pathlib import Path
 
 import zmq
 
-from flare.cache.store_options import StoreOptions
-from flare.cache.stores import Store, core_state, open_stores
 from flare.device import LoadOptions
-from flare.device.base import Device
-from flare.engine.codec import decode_command, encode_events
-from flare.engine.constraints import Constraints
-from flare.engine.loading import DEFAULT_LOADER, content_name, resolve_loader
-from flare.engine.loop import Engine
-from flare.engine.messages import (
-    Cancel,
-    Command,
-    Event,
-    LoadFailed,
-    QueryCache,
-    QueryStats,
-    QueryTimeline,
-    Ready,
-    Shutdown,
-    Submit,
-)
-from flare.engine.tiers import TierTransfers
-from flare.engine.wakeups import Wakeups
+from flare.engine.codec import encode_events
+from flare.engine.loading import DEFAULT_LOADER, resolve_loader
+from flare.engine.messages import LoadFailed, Ready
 from flare.errors import ExecutionError, FlareError
-from flare.scheduler import Settings
-
-logger = logging.getLogger("flare.engine")
 
 _LINGER_MS = 2000  # for the last events of an ending process
-
-
-class EngineProcess:
-    """Commands in, events out, around one engine. Events of a step leave as one message."""
-
-    def __init__(
-        self, socket: zmq.Socket[bytes], device: Device, settings: Settings, stores: Sequence[Store] = ()
-    ) -> None:
-        self._socket = socket
-        self._events: list[Event] = []
-        self._transfers = TierTransfers(device, stores) if stores else None
-        self._constraints = Constraints(device.contract, device.tokenizer, beside=True)
-        self._engine = Engine(
-            device,
-            self._events.append,
-            settings,
-            transfers=self._transfers,
-            constraints=self._constraints,
-        )
-        self._shutting_down = False
-        self._draining = False
-
-    def run(self, ready: Ready) -> None:
-        """Serve until shut down or orphaned. Raises ExecutionError after reporting when the engine fails."""
-        wakeups = Wakeups(self._socket)
-        self._constraints.wake = wakeups.wake
-        if self._transfers is not None:
-            self._transfers.wake = wakeups.wake
-        self._events.append(ready)
-        busy = True
-        while True:
-            self._flush()
-            if self._shutting_down and self._engine.idle and not (self._draining and self._engine.saving):
-                return
-            if wakeups.wait(block=not busy):
-                self._obey_all()
-            if wakeups.orphaned:
-                self._socket.linger = 0
-                return
-            if wakeups.terminated:
-                self._shut_down(drain=True)
-            try:
-                busy = self._engine.step()
-            except ExecutionError:
-                self._flush()
-                raise
-
-    def close(self) -> None:
-        """Release the device."""
-        self._engine.close()
-
-    def _obey_all(self) -> None:
-        """Take in every command that has arrived, without waiting for more."""
-        while True:
-            try:
-                message = self._socket.recv(zmq.NOBLOCK)
-            except zmq.Again:
-                return
-            self._obey(decode_command(message))
-
-    def _obey(self, command: Command) -> None:
-        match command:
-            case Submit():
-                self._engine.submit(command)
-            case Cancel():
-                self._engine.cancel(command.request_id)
-            case QueryStats():
-                self._events.append(self._engine.stats())
-            case QueryTimeline():
-                self._events.append(self._engine.timeline.report(command.since))
-            case QueryCache():
-                self._events.append(self._engine.cache_report(command.most))
-            case Shutdown():
-                self._shut_down(command.drain)
-
-    def _shut_down(self, drain: bool) -> None:
-        self._shutting_down, self._draining = True, drain
-        self._engine.shut_down(drain)
-
-    def _flush(self) -> None:
-        if self._events:
-            began = self._engine.timeline.now()
-            self._socket.send(encode_events(self._events))
-            self._events.clear()
-            self._engine.timeline.delivered(self._engine.timeline.now() - began)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -155,14 +50,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _serve(socket: zmq.Socket[bytes], options: argparse.Namespace) -> int:
     try:
-        device = resolve_loader(options.loader)(options.core, _load_options(options))
-        settings = Settings(
-            max_waiting=options.max_waiting,
-            max_passes=options.max_passes,
-            inter_token_ms=options.inter_token_ms,
-            prefix_caching=options.prefix_caching,
-        )
-        process = EngineProcess(socket, device, settings, _open_stores(options, device))
+        with ThreadPoolExecutor(1, thread_name_prefix="imports") as imports:
+            # What serves is not needed to load: a tenth of a second that reading the core leaves unused.
+            serving = imports.submit(importlib.import_module, "flare.engine.serving")
+            device = resolve_loader(options.loader)(options.core, _load_options(options))
+        process = serving.result().engine_process(socket, device, options)
     except FlareError as error:
         socket.send(encode_events([LoadFailed(code=error.code, message=str(error), field=error.field)]))
         return 1
@@ -198,19 +90,7 @@ def _load_options(options: argparse.Namespace) -> LoadOptions:
     return LoadOptions(**{field.name: getattr(options, field.name) for field in fields(LoadOptions)})
 
 
-def _open_stores(options: argparse.Namespace, device: Device) -> Sequence[Store]:
-    chosen = StoreOptions(options.host_cache, options.disk_cache, options.disk_cache_size)
-    if not chosen.enabled:
-        return ()
-    contract = device.contract
-    if not (options.prefix_caching and contract.capacities.snapshot_rows):
-        logger.warning("no checkpoints are kept: host and disk cache are not used")
-        return ()
-    return open_stores(chosen, core_state(contract, content_name(options.core)))
-
-
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    defaults = Settings()
     parser = argparse.ArgumentParser(prog="python -m flare.engine", description=__doc__)
     parser.add_argument("core", help="path of the runtime core")
     parser.add_argument("--endpoint", required=True, help="ZeroMQ endpoint the front listens on")
@@ -218,9 +98,9 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--cache-tokens", type=int, help="tokens that the pages hold")
     parser.add_argument("--snapshot-rows", type=int, help="rows for saved state")
     parser.add_argument("--gpu-memory-utilization", type=float, help="part of the GPU's memory to fill")
-    parser.add_argument("--max-waiting", type=int, default=defaults.max_waiting)
-    parser.add_argument("--max-passes", type=int, default=defaults.max_passes)
-    parser.add_argument("--inter-token-ms", type=float, default=defaults.inter_token_ms)
+    parser.add_argument("--max-waiting", type=int, help="see flare.scheduler.Settings")
+    parser.add_argument("--max-passes", type=int, help="likewise")
+    parser.add_argument("--inter-token-ms", type=float, help="likewise")
     parser.add_argument("--no-prefix-caching", dest="prefix_caching", action="store_false")
     parser.add_argument("--host-cache", type=int, default=0, help="bytes")
     parser.add_argument("--disk-cache", type=Path, default=None, help="directory")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from flare.device.cuda.budget import MemoryBudget
 from flare.device.cuda.contents import ContentUpload
 from flare.device.cuda.driver import Driver
 from flare.device.cuda.frames import CudaFrame, FrameSlot, ProgramSpans
-from flare.device.cuda.graph_load import LoadedGraph, check_machine, load_graph
+from flare.device.cuda.graph_load import BuiltGraph, LoadedGraph, build_graph, check_machine
 from flare.device.cuda.graph_spec import PAYLOAD_FORMAT, GraphSpec, decode, image_tensor
 from flare.device.cuda.images import KernelImages
 from flare.device.cuda.opening import Opening, opening
@@ -148,15 +149,21 @@ class CudaDevice:
             for digest, image in images.items():
                 kernels.load(digest, image)
         free.append(self._context.memory[0])
-        self._programs: dict[str, tuple[Program, LoadedGraph]] = {}
-        with self._times.part("graphs"):
+        with self._times.part("graphs"), ThreadPoolExecutor(1, thread_name_prefix="graphs") as worker:
+            made: dict[str, tuple[Program, Future[LoadedGraph]]] = {}
             for program in self.contract.programs:
-                spec = specs[program.name]
-                graph = load_graph(self._driver, self._context, spec, self._book, kernels, self._stream)
-                self._cleanup.callback(graph.close)
-                self._programs[program.name] = program, graph
+                built = build_graph(self._driver, self._context, specs[program.name], self._book, kernels)
+                made[program.name] = program, worker.submit(self._instantiated, built)
+        self._programs = {name: (program, future.result()) for name, (program, future) in made.items()}
         free.append(self._context.memory[0])
         return {"modules": free[0] - free[1], "graphs": free[1] - free[2]}
+
+    def _instantiated(self, built: BuiltGraph) -> LoadedGraph:
+        """An executable graph, made while the next one is built."""
+        self._context.make_current()
+        graph = built.instantiate(self._stream)
+        self._cleanup.callback(graph.close)
+        return graph
 
     def _back(self, arena: Arena) -> None:
         """Memory for pages and rows, and zeros where a buffer begins with them."""

@@ -26,6 +26,7 @@ from flare.device.cuda.images import KernelImages
 from flare.errors import CoreError, DeviceError
 
 _WORD = struct.Struct("<Q")
+_ALIGNMENT = 16  # bytes, of a parameter's copy
 _MAX_DYNAMIC_SHARED = 8  # CUfunction_attribute
 _PARAMETER_BUFFER, _PARAMETER_BYTES = 1, 2  # CU_LAUNCH_PARAM_BUFFER_POINTER, CU_LAUNCH_PARAM_BUFFER_SIZE
 
@@ -63,10 +64,26 @@ def check_machine(spec: GraphSpec, context: Context) -> None:
         )
 
 
-def load_graph(
-    driver: Driver, context: Context, spec: GraphSpec, book: AddressBook, images: KernelImages, stream: Any
-) -> LoadedGraph:
-    """Build, instantiate and upload `spec`, whose images are loaded, with the addresses of `book`.
+class BuiltGraph:
+    """A graph that is built and not yet executable."""
+
+    def __init__(self, driver: Driver, graph: Any) -> None:
+        self._driver, self._graph = driver, graph
+
+    def instantiate(self, stream: Any) -> LoadedGraph:
+        """Make it executable and put it where `stream` runs it; once. Any thread may."""
+        try:
+            loaded = LoadedGraph(self._driver, self._driver.call("cuGraphInstantiate", self._graph, 0))
+        finally:
+            self._driver.probe("cuGraphDestroy", self._graph)
+        self._driver.call("cuGraphUpload", loaded._executable, stream)
+        return loaded
+
+
+def build_graph(
+    driver: Driver, context: Context, spec: GraphSpec, book: AddressBook, images: KernelImages
+) -> BuiltGraph:
+    """Build `spec`, whose images are loaded, with the addresses of `book`.
 
     Raises DeviceError for addresses other than the recorded ones in a graph that is not relocatable, and
     CoreError for one whose pointers lie outside their parameters.
@@ -76,31 +93,38 @@ def load_graph(
         build = _Builder(driver, context, graph, spec, book, images)
         nodes = [build.node(number, node) for number, node in enumerate(spec.nodes)]
         _connect(driver, graph, nodes, spec.edges)
-        loaded = LoadedGraph(driver, driver.call("cuGraphInstantiate", graph, 0))
-    finally:
+    except BaseException:
         driver.probe("cuGraphDestroy", graph)
-    driver.call("cuGraphUpload", loaded._executable, stream)
-    return loaded
+        raise
+    return BuiltGraph(driver, graph)
 
 
 def _connect(driver: Driver, graph: Any, nodes: Sequence[Any], edges: Sequence[Edge]) -> None:
-    """Add edges, one by one: in a call for several the driver (580) gives every edge the data of the first,
-    and a full edge that becomes a programmatic one is a race."""
-    for edge in edges:
+    """Add full edges at once, others one by one: in a call for several the driver (580) gives every edge the
+    data of the first, and a full edge that becomes a programmatic one is a race."""
+    plain = [edge for edge in edges if not (edge.programmatic or edge.from_port or edge.to_port)]
+    others = [[edge] for edge in edges if edge.programmatic or edge.from_port or edge.to_port]
+    for alike in filter(None, (plain, *others)):
         data = driver.types.CUgraphEdgeData()
-        data.from_port, data.to_port = edge.from_port, edge.to_port
-        data.type = driver.types.CUgraphDependencyType(int(edge.programmatic))
-        before, after = [nodes[edge.before]], [nodes[edge.after]]
-        driver.call("cuGraphAddDependencies", graph, before, after, [data], 1)
+        data.from_port, data.to_port = alike[0].from_port, alike[0].to_port
+        data.type = driver.types.CUgraphDependencyType(int(alike[0].programmatic))
+        before, after = [nodes[edge.before] for edge in alike], [nodes[edge.after] for edge in alike]
+        driver.call("cuGraphAddDependencies", graph, before, after, [data] * len(alike), len(alike))
 
 
-def patched(parameter: Parameter, book: AddressBook) -> bytearray:
-    """A parameter's bytes with the addresses of `book`. Raises CoreError for a pointer outside of it."""
-    data = bytearray(parameter.data)
+def patched(parameter: Parameter, book: AddressBook) -> bytes | bytearray:
+    """A parameter's bytes with the addresses of `book`; its own where they are the recorded ones. Raises
+    CoreError for a pointer outside of it."""
+    data: bytes | bytearray = parameter.data
     for pointer in parameter.pointers:
         if not 0 <= pointer.at <= len(data) - _WORD.size:
             raise CoreError(f"a pointer at byte {pointer.at} of a parameter of {len(data)}", field="nodes")
-        _WORD.pack_into(data, pointer.at, book.absolute(pointer.target))
+        address = book.absolute(pointer.target)
+        if _WORD.unpack_from(data, pointer.at)[0] == address:
+            continue
+        if isinstance(data, bytes):
+            data = bytearray(data)
+        _WORD.pack_into(data, pointer.at, address)
     return data
 
 
@@ -139,26 +163,31 @@ class _Builder:
         launch.gridDimX, launch.gridDimY, launch.gridDimZ = node.grid
         launch.blockDimX, launch.blockDimY, launch.blockDimZ = node.block
         launch.sharedMemBytes = node.shared_bytes
-        values = [self._value(number, node, parameter) for parameter in node.parameters]
-        # The driver copies parameters when the node is added; until then these own the memory.
-        buffers = [(ctypes.c_char * len(value)).from_buffer(value) for value in values]
+        block, places = bytearray(), []
+        for parameter in node.parameters:
+            places.append(len(block))
+            block += self._value(number, node, parameter)
+            nbytes = len(block)
+            block += bytes(-nbytes % _ALIGNMENT)
+        # The driver copies parameters when the node is added; until then this owns the memory.
+        memory = (ctypes.c_char * max(len(block), 1)).from_buffer(block or bytearray(1))
+        base = ctypes.addressof(memory)
         if node.packed:
-            (buffer,) = buffers
-            nbytes = ctypes.c_size_t(len(buffer))
+            size = ctypes.c_size_t(nbytes)
             extra = (ctypes.c_void_p * 5)(
-                _PARAMETER_BUFFER, ctypes.addressof(buffer), _PARAMETER_BYTES, ctypes.addressof(nbytes), 0
+                _PARAMETER_BUFFER, base, _PARAMETER_BYTES, ctypes.addressof(size), 0
             )
             launch.extra = ctypes.addressof(extra)
         else:
-            array = (ctypes.c_void_p * max(len(buffers), 1))(*map(ctypes.addressof, buffers))
+            array = (ctypes.c_void_p * max(len(places), 1))(*[base + place for place in places])
             launch.kernelParams = ctypes.addressof(array)
         made = self._driver.call("cuGraphAddKernelNode", self._graph, [], 0, launch)
         self._set_attributes(made, node.attributes)
         return made
 
-    def _value(self, number: int, node: KernelNode, parameter: Parameter) -> bytearray:
+    def _value(self, number: int, node: KernelNode, parameter: Parameter) -> bytes | bytearray:
         value = patched(parameter, self._book)
-        if not self._spec.relocatable and value != parameter.data:
+        if value is not parameter.data and not self._spec.relocatable:
             because = f" ({self._spec.immovable})" if self._spec.immovable else ""
             raise DeviceError(
                 f"node {number} ({node.function}) has addresses of {self._spec.layout.base:#x} that must not "
