@@ -25,6 +25,7 @@ from flare_components.ops.cuda import (  # noqa: E402
     attention,
     attention_hopper,
     attention_tiles,
+    attention_xqa,
     fused,
     launch,
     linear,
@@ -159,6 +160,8 @@ def test_compiles(architecture: int, launches: dict[tuple[Any, ...], Any], monke
         x, weight = torch.empty(rows, 512, dtype=torch.bfloat16), torch.empty(64, 512, dtype=torch.bfloat16)
         for candidate in linear.candidates(x, weight)[1::3]:
             candidate.call(x, weight, None)
+    for case in (case for case in CASES if case.name in ("attention one bf16", "attention decode bf16")):
+        attention_xqa.describe(case.make(torch.Generator().manual_seed(0))[:6], None)
     expected = kernels() - HELPERS
     assert {key[0] for key in launches} == (expected if architecture == 90 else expected - HOPPER)
     for key, kernel in launches.items():

@@ -83,7 +83,7 @@ class CaptureRig:
                 torch.cuda.synchronize()
                 bar.advance(1)
         torch._C._cuda_clearCublasWorkspaces()
-        if report is not None and report.choices:
+        if report is not None:
             _show(report, progress)
         return report
 
@@ -169,6 +169,10 @@ def _show(report: Report, progress: Progress) -> None:
         others = ", ".join(f"{name} {time:.1f}" for name, time in times if name != choice.name)
         chosen = f"{choice.name} {choice.microseconds[choice.name]:.1f} us"
         progress.note(f"  {choice.operator} {choice.shape}: {chosen} ({others})")
+    for line in report.notes:
+        progress.note(f"  {line}")
+    if not report.choices:
+        return
     known = len(report.choices) - report.measured
     progress.note(f"  {len(report.choices)} choices of kernels, {known} of them from earlier preparations")
 

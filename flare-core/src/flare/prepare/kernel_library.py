@@ -27,10 +27,12 @@ class Choice(Protocol):
 
 
 class Report(Protocol):
-    """Choices in the order they were made, those read from the cache too; `measured` counts the others."""
+    """Choices in the order they were made, those read from the cache too; `measured` counts the others.
+    `notes` are lines about kernels that could not be compared."""
 
     choices: Sequence[Choice]
     measured: int
+    notes: Sequence[str]
 
 
 @dataclass(frozen=True)

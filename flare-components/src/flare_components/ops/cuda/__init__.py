@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from flare_components.ops.cuda import (  # noqa: F401  (importing registers)
     activation,
-    attention,
+    attention_choice,
     completion,
     fused,
     linear,

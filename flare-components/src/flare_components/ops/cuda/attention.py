@@ -1,9 +1,6 @@
-"""`flare::paged_attention`: rows alone with split keys for decoding, tiles of rows for prefill.
-
-Shapes choose: a program with no more rows than lanes runs every row alone, its context cut into parts that
-run side by side and are joined by the last of them, or by a second kernel. More rows run as tiles of one
-lane's queries, with the query heads of a key head side by side in the tile, so that they read their keys
-once. Both take any mix of lanes: a row finds its lane among `query_start` on the device.
+"""Attention for decoding: every row alone, its context cut into parts that run side by side and are joined
+by the last of them, or by a second kernel. It takes any mix of lanes: a row finds its lane among
+`query_start` on the device.
 
 Scores, their maxima and sums are FP32. What lies past a lane's context is never read. A part's length
 depends on the lane's context alone, so a row's bits do not depend on its company.
@@ -17,7 +14,6 @@ import triton.language as tl
 from torch import Tensor
 
 from flare_components.ops.cuda.attention_parts import join, join_parts
-from flare_components.ops.cuda.attention_tiles import attend_many
 from flare_components.ops.cuda.launch import (
     await_inputs,
     cdiv,
@@ -26,7 +22,6 @@ from flare_components.ops.cuda.launch import (
     processors,
     roomy,
 )
-from flare_components.ops.schema import accelerate
 
 _MOST_PARTS = 64
 
@@ -115,7 +110,8 @@ def attend_rows(
     OVERLAP: tl.constexpr,
 ):
     """Program (row, key head, part). With one part it writes out, else its part's result, maximum and sum;
-    with JOIN the last part of a row and key head, counted in arrivals [rows * key heads], joins them."""
+    with JOIN the last part of a row and key head, counted in arrivals [rows * key heads], joins them and sets
+    the count back."""
     await_inputs(OVERLAP)
     row, kv_head, part = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     index = tl.arange(0, LANES)
@@ -187,6 +183,7 @@ def attend_rows(
                         WIDTH,
                         MEMBERS,
                     )
+                    tl.store(arrivals + row * tl.num_programs(1) + kv_head, 0)
 
 
 def parts(rows: int, kv_heads: int, capacity: int, keys: int, multiprocessors: int) -> int:
@@ -195,33 +192,14 @@ def parts(rows: int, kv_heads: int, capacity: int, keys: int, multiprocessors: i
     return max(min(wanted, cdiv(capacity, keys), _MOST_PARTS), 1)
 
 
-def paged_attention(
-    q: Tensor,
-    k_pages: Tensor,
-    v_pages: Tensor,
-    page_table: Tensor,
-    query_start: Tensor,
-    context_lens: Tensor,
-    scale: float,
-) -> Tensor:
-    """As the operator's CPU kernel; the inner three dimensions of the pages are contiguous."""
-    assert all(pages[0].is_contiguous() for pages in (k_pages, v_pages)), "a page is contiguous"
-    q = q if q.stride(2) == 1 else q.contiguous()
-    page_table = page_table if page_table.stride(1) == 1 else page_table.contiguous()
-    operands = (q, k_pages, v_pages, page_table, query_start, context_lens)
-    if q.shape[0] > context_lens.shape[0]:
-        return attend_many(operands, scale)
-    return attend_few(operands, scale, None)
-
-
 def attend_few(
     operands: tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], scale: float, arrivals: Tensor | None
 ) -> Tensor:
-    """Every row alone, no more rows than lanes; operands as those of `paged_attention`, with a last stride of
-    1.
+    """Every row alone, no more rows than lanes; operands as those of `paged_attention`; a page is
+    contiguous, and so are a head's query and a row of the table.
 
-    arrivals: zeros i32[rows * key heads] to count the parts that are done, so that the last one joins them;
-    None joins them by a second kernel."""
+    arrivals: zeros i32[rows * key heads] to count the parts that are done, so that the last one joins them,
+    and zeros again afterwards; None joins them by a second kernel."""
     q, k_pages, v_pages, page_table, _, context_lens = operands
     rows, heads, width = q.shape
     page_tokens, kv_heads = k_pages.shape[1:3]
@@ -280,6 +258,3 @@ def attend_few(
             **overlap(q),
         )
     return out
-
-
-accelerate("paged_attention", paged_attention)

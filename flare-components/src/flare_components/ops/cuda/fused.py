@@ -8,7 +8,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from flare_components.ops import fused
-from flare_components.ops.cuda.attention import attend_few
+from flare_components.ops.cuda.attention_choice import attend_lanes
 from flare_components.ops.cuda.launch import power_of_two
 from flare_components.ops.cuda.products import Form, Turn, candidates
 from flare_components.ops.cuda.projection import ADD, GATE, HEADS, PLAIN
@@ -87,7 +87,7 @@ def norm_attention(
         turn = Turn(cos.contiguous(), sin.contiguous(), k_pages, v_pages, slot_mapping, arrivals)
         q = _product("norm_attention", Form(HEADS, eps, turn), (x, gain, weight, None, bias), None)
         if q is not None:
-            return attend_few((q.view(rows, -1, width), k_pages, v_pages, *rest), scale, arrivals)
+            return attend_lanes((q.view(rows, -1, width), k_pages, v_pages, *rest), scale, arrivals)
     before = (x, gain, eps, weight, bias, cos, sin)
     return fused.norm_attention(*before, k_pages, v_pages, slot_mapping, *rest, scale)
 

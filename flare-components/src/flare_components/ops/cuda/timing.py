@@ -28,12 +28,17 @@ def rotation(operands: Operands) -> list[Operands]:
     nbytes = sum(map(_span_bytes, tensors))
     device = tensors[0].device
     free, _ = torch.cuda.mem_get_info(device)
-    wanted = _CACHES * torch.cuda.get_device_properties(device).L2_cache_size
-    sets = min(int(wanted // max(nbytes, 1)) + 1, _MOST_SETS)
+    sets = rotations(device, nbytes)
     if sets * nbytes > free // 4:
         return [operands]
     generator = torch.Generator(device).manual_seed(1)
     return [tuple(_like(o, generator) if isinstance(o, Tensor) else o for o in operands) for _ in range(sets)]
+
+
+def rotations(device: torch.device, nbytes: int) -> int:
+    """How many sets of operands of `nbytes` together exceed the L2 cache."""
+    wanted = _CACHES * torch.cuda.get_device_properties(device).L2_cache_size
+    return min(int(wanted // max(nbytes, 1)) + 1, _MOST_SETS)
 
 
 def measure(call: Callable[..., Any], sets: Sequence[Operands]) -> float:

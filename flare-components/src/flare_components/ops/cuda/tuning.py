@@ -45,10 +45,12 @@ class Choice:
 
 @dataclass(slots=True)
 class Report:
-    """Choices in the order they were made; `measured` of them were timed, the others come from the cache."""
+    """Choices in the order they were made; `measured` of them were timed, the others come from the cache.
+    `notes` say which candidates there could not be, and why."""
 
     choices: list[Choice] = field(default_factory=list)
     measured: int = 0
+    notes: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,16 +83,28 @@ def forget() -> None:
     _chosen.clear()
 
 
+def measures() -> bool:
+    """Whether a new shape would be timed now."""
+    return bool(_sessions) and not torch.cuda.is_current_stream_capturing()
+
+
+def note(line: str) -> None:
+    """Say something once in the report of the innermost `tuning()`, if there is one."""
+    if _sessions and line not in _sessions[-1].report.notes:
+        _sessions[-1].report.notes.append(line)
+
+
 def choose(
     operator: str,
     shape: Hashable,
     candidates: Callable[[], Sequence[Candidate]],
-    operands: tuple[Any, ...] | Callable[[], tuple[Any, ...]],
+    operands: tuple[Any, ...] | Callable[[], tuple[Any, ...] | list[tuple[Any, ...]]],
 ) -> Candidate:
     """The candidate for `operator` at `shape`, which names everything a choice depends on.
 
     Inside `tuning()` a new shape is timed on copies of `operands` with random contents, or on what the
-    function of that name makes, for operators whose time depends on contents; the first candidate wins
+    function of that name makes, for operators whose time depends on contents: operands, or a list of sets of
+    them that are used in turn. The first candidate wins
     unless another is 3% faster. Raises NotImplementedError when no candidate takes the operands.
     """
     key = (operator, shape)
@@ -99,7 +113,7 @@ def choose(
     found = candidates()
     if not found:
         raise NotImplementedError(f"{operator} has no candidate for {shape}")
-    if len(found) == 1 or not _sessions or torch.cuda.is_current_stream_capturing():
+    if len(found) == 1 or not measures():
         return found[0]
     session = _sessions[-1]
     label = f"{operator} {shape}"
@@ -119,7 +133,12 @@ def choose(
 
 
 def _timed(
-    found: Sequence[Candidate], operands: tuple[Any, ...] | Callable[[], tuple[Any, ...]]
+    found: Sequence[Candidate],
+    operands: tuple[Any, ...] | Callable[[], tuple[Any, ...] | list[tuple[Any, ...]]],
 ) -> dict[str, float]:
-    sets = timing.rotation(operands) if isinstance(operands, tuple) else [operands()]
+    if isinstance(operands, tuple):
+        sets = timing.rotation(operands)
+    else:
+        made = operands()
+        sets = made if isinstance(made, list) else [made]
     return {c.name: round(timing.measure(c.call, sets), 2) for c in found}
