@@ -103,17 +103,9 @@ def timed(operands: Operands, arrivals: Tensor | None) -> list[tuple[Any, ...]]:
     return found
 
 
-def _rows_alone(
-    q: Tensor,
-    k_pages: Tensor,
-    v_pages: Tensor,
-    page_table: Tensor,
-    query_start: Tensor,
-    context_lens: Tensor,
-    scale: float,
-    arrivals: Tensor | None,
-) -> Tensor:
-    return attend_few((q, k_pages, v_pages, page_table, query_start, context_lens), scale, arrivals)
+def _rows_alone(*given: Any) -> Tensor:
+    operands, (scale, arrivals) = given[:6], given[6:]
+    return attend_few(operands, scale, arrivals)
 
 
 accelerate("paged_attention", paged_attention)
