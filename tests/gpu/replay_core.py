@@ -1,6 +1,8 @@
 """Prepares a core on this GPU and records what torch's own replay of the captured graphs computes.
 
-usage: replay_core.py DIRECTORY tiny|smollm [relocatable]    writes cuda.core and expected.json there
+usage: replay_core.py DIRECTORY tiny|smollm [relocatable] [xqa]    writes cuda.core and expected.json there
+
+With xqa decode attention is FlashInfer's, whatever is faster.
 """
 
 from __future__ import annotations
@@ -145,9 +147,18 @@ def described(core: Path) -> dict[str, Any]:
                 "nodes": len(spec.nodes),
                 "packed": sum(node.packed for node in kernels),
                 "programmatic_edges": sum(edge.programmatic for edge in spec.edges),
+                "xqa": sum("mha" in node.function for node in kernels),
                 "images": len(spec.images),
             }
     return found
+
+
+def choose_xqa() -> None:
+    """The only candidate for decode attention. Fails where it cannot be built."""
+    from flare_components.ops.cuda import attention_choice, attention_xqa, tuning
+
+    only = tuning.Candidate(attention_xqa.name(), attention_xqa.attend_xqa)
+    attention_choice.candidates = lambda operands: [only]
 
 
 def main(directory: Path, geometry: str, relocatable: bool) -> None:
@@ -175,4 +186,6 @@ def main(directory: Path, geometry: str, relocatable: bool) -> None:
 
 
 if __name__ == "__main__":
+    if "xqa" in sys.argv[3:]:
+        choose_xqa()
     main(Path(sys.argv[1]), sys.argv[2], "relocatable" in sys.argv[3:])

@@ -178,7 +178,8 @@ def test_ours_leaves_its_counts_at_zero() -> None:
         assert not arrivals.any()
 
 
-def test_it_is_compared_and_the_choice_runs() -> None:
+def test_it_is_compared_and_the_choice_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(attention_choice.UNQUALIFIED, "1")
     given = moved(
         operands(
             torch.Generator().manual_seed(3), [(1, 3000), (1, 40)], heads=24, kv_heads=8, width=128, page=64

@@ -49,6 +49,12 @@ def relocatable(
     return replayed_core(tmp_path_factory.mktemp(request.param), request.param, "relocatable")
 
 
+@pytest.fixture(scope="module")
+def with_xqa(gpu: CudaDriver, tmp_path_factory: pytest.TempPathFactory) -> Replayed:
+    pytest.importorskip("flashinfer")
+    return replayed_core(tmp_path_factory.mktemp("xqa"), "smollm", "relocatable", "xqa")
+
+
 def check_bits(replayed: Replayed, where: str) -> None:
     """Tokens and probabilities of every step, and all state at the end: pages, rows, hidden vectors."""
     expected, found = replayed.expected, replayed.found[where]
@@ -81,3 +87,11 @@ def test_where_it_ran(relocatable: Replayed) -> None:
     assert {name: g["immovable"] for name, g in graphs.items() if not g["relocatable"]} == {}
     assert relocatable.found["recorded"]["base"] == DEFAULT_BASE
     assert relocatable.found["relocated"]["base"] != DEFAULT_BASE
+
+
+@pytest.mark.parametrize("where", ["recorded", "relocated"])
+def test_the_same_bits_with_a_librarys_attention(with_xqa: Replayed, where: str) -> None:
+    decoding = {name: g["xqa"] for name, g in with_xqa.expected["graphs"].items() if "decode" in name}
+    assert decoding
+    assert set(decoding.values()) == {30}  # one a layer
+    check_bits(with_xqa, where)

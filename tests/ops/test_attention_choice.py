@@ -108,6 +108,7 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
             call(*given)
         return 10.0 if call is xqa else 30.0
 
+    monkeypatch.setenv(attention_choice.UNQUALIFIED, "1")
     monkeypatch.setattr(attention_choice, "attend_few", few)
     monkeypatch.setattr(attention_xqa, "attend_xqa", xqa)
     monkeypatch.setattr(attention_xqa, "takes", lambda operands: True)
@@ -145,6 +146,18 @@ def test_without_tuning_nothing_of_a_library_is_touched(
     *given, scale = made()
     attention_choice.attend_lanes(tuple(given), scale, None)
     assert compared == ["few"]
+
+
+def test_a_kernel_that_was_not_served_yet_must_be_asked_for(
+    compared: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attention_xqa, "unavailable", None)
+    monkeypatch.delenv(attention_choice.UNQUALIFIED)
+    *given, scale = made()
+    with tuning.tuning() as report:
+        attention_choice.attend_lanes(tuple(given), scale, None)
+    assert compared == ["few"]
+    assert (report.choices, report.notes) == ([], [])
 
 
 def test_a_report_says_once_that_the_library_is_missing(

@@ -6,6 +6,7 @@ the one that is always there.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,6 +25,9 @@ _TOKENS = 8192
 """Context of every lane while candidates are timed, or the capacity where that is less."""
 _MOST_BYTES = 1 << 30
 """Pages that are made for timing."""
+UNQUALIFIED = "FLARE_UNQUALIFIED_KERNELS"
+"""Unless empty: also compare kernels that are right by themselves, but with which no core has been written
+and served yet."""
 
 
 def paged_attention(
@@ -58,9 +62,10 @@ def attend_lanes(operands: Operands, scale: float, arrivals: Tensor | None) -> T
 
 
 def candidates(operands: Operands) -> Sequence[Candidate]:
-    """Ours; then XQA, while candidates are timed. A report has a line about a library that is not there."""
+    """Ours; then XQA, while candidates are timed and unqualified ones are asked for. A report has a line
+    about a library that is not there."""
     found = [Candidate("rows alone", _rows_alone)]
-    if not tuning.measures():
+    if not tuning.measures() or not os.environ.get(UNQUALIFIED):
         return found
     q, k_pages = operands[:2]
     page_tokens, kv_heads = k_pages.shape[1:3]
