@@ -18,6 +18,8 @@ PAGE = ROOT / "benchmarks/RESULTS.md"
 RESULTS = ROOT / "benchmarks/results"
 _TABLE = re.compile(r"(<!-- measured: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 STREAMS = ("1 stream", "2 streams", "4 streams")
+DECODER = "flare-h200-3b"
+WRITTEN = "flare-h200-3b-as-written"  # with --no-trace
 
 
 class Measured:
@@ -74,8 +76,9 @@ def ratio(above: float | None, below: float | None) -> str:
 
 
 def peers() -> str:
-    """Flare and vLLM: medians; a ratio above 1 means that Flare is ahead."""
-    flare, peer = measured("flare-h200-3b"), measured("vllm-h200-3b")
+    """vLLM and Flare in one run, with modules captured as they are written: medians, and a ratio above 1
+    where Flare is ahead. Beside them what is prepared by default, where another run has measured it."""
+    written, peer, flare = measured(WRITTEN), measured("vllm-h200-3b"), measured(DECODER)
     wanted = [
         ("start to ready, s", "start", "warm", "start to ready, engine"),
         ("first token, 512 prompt tokens, ms", "cold", "512 tokens", "first token"),
@@ -90,29 +93,23 @@ def peers() -> str:
         ]
     beside = "4096 tokens beside 2 streams"
     wanted += [
-        (
-            "4,096 tokens beside 2 streams: their longest pause, ms",
-            "mixed",
-            beside,
-            "inter-token during, max",
-        ),
+        ("4,096 tokens beside 2 streams: longest pause, ms", "mixed", beside, "inter-token during, max"),
         ("4,096 tokens beside 2 streams: first token, ms", "mixed", beside, "first token"),
     ]
     rows = []
     for text, *place in wanted:
-        ours, theirs = flare.figure(*place), peer.figure(*place)
+        ours, theirs = written.figure(*place), peer.figure(*place)
         pair = (theirs, ours) if ours is None or ours.better == "lower" else (ours, theirs)
         medians = [None if figure is None else figure.median for figure in pair]
-        rows.append(
-            [text, *(shown(None if f is None else f.median) for f in (ours, theirs)), ratio(*medians)]
-        )
-    return table(("", "Flare", "vLLM 0.25", "ratio"), rows)
+        cells = [None if figure is None else figure.median for figure in (theirs, ours)]
+        rows.append([text, *map(shown, cells), ratio(*medians), shown(flare.median(*place))])
+    return table(("", "vLLM 0.25", "Flare, as written", "ratio", "Flare, by default"), rows)
 
 
 def floor() -> str:
     """Decoding against the device alone and against reading memory."""
     rows = []
-    for name, label in (("flare-h200-135m", "135M"), ("flare-h200-3b", "3B")):
+    for name, label in (("flare-h200-135m", "135M"), (DECODER, "3B"), (WRITTEN, "3B as written")):
         flare = measured(name)
         for case in STREAMS:
             rate = flare.median("decode", case, "per stream")
@@ -126,30 +123,40 @@ def floor() -> str:
 
 
 def prefill() -> str:
-    """First tokens, prefill and pauses beside it, by the largest chunk."""
-    files = [measured("flare-h200-3b-long-512"), measured("flare-h200-3b-long")]
-    wanted = [
-        ("first token, 512 tokens, ms", "cold", "512 tokens", "first token"),
-        ("first token, 4,096 tokens, ms", "cold", "4096 tokens", "first token"),
-        ("first token, 65,536 tokens, ms", "cold", "65536 tokens", "first token"),
-        ("first token, 4,096 cached and 11 new, ms", "extend", "with a tail", "first token"),
-        ("prefill of 4,096 tokens, tok/s", "cold", "4096 tokens", "prefill"),
-        ("prefill of 65,536 tokens, tok/s", "cold", "65536 tokens", "prefill"),
-    ]
-    for tokens in (4096, 65536):
-        beside = f"{tokens} tokens beside 2 streams"
-        wanted += [
-            (f"2 streams beside {tokens:,} tokens: inter-token {label}, ms", "mixed", beside, measure)
-            for label in ("p50", "p99")
-            for measure in (f"inter-token during, {label}",)
+    """First tokens, prefill and pauses beside it."""
+    file = measured("flare-h200-3b-long")
+    lengths = sorted(int(case.split()[0]) for case in file.cases("cold"))
+    rows = []
+    for tokens in lengths:
+        case, beside = f"{tokens} tokens", f"{tokens} tokens beside 2 streams"
+        for text, *place in (
+            ("first token, ms", "cold", case, "first token"),
+            ("prefill, tok/s", "cold", case, "prefill"),
+            ("beside 2 streams: first token, ms", "mixed", beside, "first token"),
+            ("beside 2 streams: inter-token p50, ms", "mixed", beside, "inter-token during, p50"),
+            ("beside 2 streams: inter-token p99, ms", "mixed", beside, "inter-token during, p99"),
+        ):
+            rows.append([f"{tokens:,} tokens, {text}", shown(file.median(*place))])
+    rows.append(
+        [
+            "4,096 cached tokens and 11 new, first token, ms",
+            shown(file.median("extend", "with a tail", "first token")),
         ]
-    rows = [[text, *(shown(file.median(*place)) for file in files)] for text, *place in wanted]
-    return table(("", "chunks to 512", "chunks to 4,096"), rows)
+    )
+    rows.append(
+        ["4,096 cached tokens again, first token, ms", shown(file.median("repeat", "again", "first token"))]
+    )
+    for case in file.cases("replay"):
+        if "chunks" in case:
+            tokens, size = int(case.split()[0]), int(case.split()[-1])
+            what = f"{tokens:,} tokens in chunks of {size:,}, the GPU alone, ms"
+            rows.append([what, shown(file.median("replay", case, "on the device"))])
+    return table(("", "3B"), rows)
 
 
 def steps() -> str:
     """The host's parts of a decode step of the 3B decoder, and what the device waited between two."""
-    file = measured("flare-h200-3b")
+    file = measured(DECODER)
     rows = []
     for part in file.cases("steps"):
         pairs = [[file.median("steps", part, f"{case} p{p}") for p in (50, 99)] for case in STREAMS]
@@ -160,7 +167,7 @@ def steps() -> str:
 def start() -> str:
     """From start to ready, cold and warm."""
     rows = []
-    for name, label in (("flare-h200-135m", "135M"), ("flare-h200-3b", "3B")):
+    for name, label in (("flare-h200-135m", "135M"), (DECODER, "3B"), (WRITTEN, "3B as written")):
         flare = measured(name)
         for case in ("cold", "warm"):
             cells = [
@@ -173,19 +180,19 @@ def start() -> str:
 
 def memory() -> str:
     """What the serving process holds when it is ready."""
-    files = [measured("flare-h200-135m"), measured("flare-h200-3b")]
+    files = [measured("flare-h200-135m"), measured(WRITTEN)]
     measures = [figure.measure for figure in files[1].cases("start").get("memory", ())]
     rows = []
     for measure in measures:
         figures = [file.figure("start", "memory", measure) for file in files]
         unit = next(figure.unit for figure in figures if figure is not None)
         rows.append([f"{measure}, {unit}", *(shown(None if f is None else f.median) for f in figures)])
-    return table(("", "135M", "3B"), rows)
+    return table(("", "135M", "3B as written"), rows)
 
 
 def http() -> str:
-    """The 3B decoder at the engine's client and over HTTP."""
-    file = measured("flare-h200-3b")
+    """The 3B decoder, modules as written, at the engine's client and over HTTP."""
+    file = measured(WRITTEN)
     wanted = [
         (f"first token, {n} prompt tokens, ms", "cold", f"{n} tokens", "first token") for n in (512, 4096)
     ]
@@ -203,8 +210,8 @@ def http() -> str:
 
 
 def kernels() -> str:
-    """Where a decode step of the 3B decoder goes."""
-    file = measured("flare-h200-3b")
+    """Where a decode step of the 3B decoder goes, modules as written."""
+    file = measured(WRITTEN)
     programs = ("decode.1", "decode.4")
     cases = file.cases("kernels")
     rows = []
