@@ -62,12 +62,12 @@ def test_a_message_cannot_place_marks():
 @pytest.mark.parametrize(
     ("offsets", "marks", "cuts"),
     [
-        ([(0, 2), (2, 5), (5, 6)], [2, 5], (1, 2)),
-        ([(0, 2), (2, 5), (5, 6)], [0, 6], ()),  # strictly inside
-        ([(0, 3), (3, 5)], [2], ()),  # a token lies across the mark
-        ([(0, 1), (1, 2), (1, 2), (2, 3)], [1, 2], (1, 3)),  # two tokens share a character
-        ([(0, 1), (3, 4)], [1, 2, 3], (1,)),  # a gap: characters no token stands for
-        ([], [0], ()),
+        ([(0, 2), (2, 5), (5, 6)], [2, 5], {2: 1, 5: 2}),
+        ([(0, 2), (2, 5), (5, 6)], [0, 6], {0: 0, 6: 0}),  # strictly inside
+        ([(0, 3), (3, 5)], [2], {2: 0}),  # a token lies across the mark
+        ([(0, 1), (1, 2), (1, 2), (2, 3)], [1, 2], {1: 1, 2: 3}),  # two tokens share a character
+        ([(0, 1), (3, 4)], [1, 2, 3], {1: 1, 2: 1, 3: 1}),  # a gap: characters no token stands for
+        ([], [0], {0: 0}),
     ],
 )
 def test_exact_cuts(offsets, marks, cuts):

@@ -7,18 +7,19 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 
-def exact_cuts(offsets: Sequence[tuple[int, int]], marks: Sequence[int]) -> tuple[int, ...]:
-    """Numbers of leading tokens that end exactly at one of the `marks`, ascending, strictly inside.
+def exact_cuts(offsets: Sequence[tuple[int, int]], marks: Sequence[int]) -> dict[int, int]:
+    """By mark, the number of leading tokens that end exactly there, strictly inside; 0 where none do.
 
     `offsets` are the (start, end) characters of every token. A cut is exact when every token before it ends
     at or before the mark and every token after it starts at or after it: a token across a mark, or tokens
     that share a character, cannot be parted.
     """
+    if not marks:
+        return {}
     ends = list(accumulate((end for _, end in offsets), max))
     starts = list(accumulate((start for start, _ in reversed(offsets)), min))[::-1]
-    cuts = []
+    cuts = {}
     for mark in marks:
         count = bisect_right(ends, mark)
-        if 0 < count < len(offsets) and starts[count] >= mark:
-            cuts.append(count)
-    return tuple(sorted(set(cuts)))
+        cuts[mark] = count if 0 < count < len(offsets) and starts[count] >= mark else 0
+    return cuts

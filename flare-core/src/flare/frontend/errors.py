@@ -1,8 +1,17 @@
-"""Refusals with a code of their own; each is a `RequestError` (HTTP 400)."""
+"""Refusals with a code of their own, each a `RequestError` (HTTP 400), and what becomes one."""
 
 from __future__ import annotations
 
 from flare.errors import RequestError
+
+
+class TooManyTokens(Exception):
+    """A text has `count` tokens, more than the `most` that the caller takes."""
+
+    def __init__(self, count: int, most: int) -> None:
+        super().__init__(count, most)
+        self.count = count
+        self.most = most
 
 
 class UnsupportedError(RequestError):

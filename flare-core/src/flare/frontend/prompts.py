@@ -10,7 +10,7 @@ from flare.contract import TemplateKind
 from flare.errors import CoreError, RequestError
 from flare.frontend.assets import FrontendAssets
 from flare.frontend.efforts import nearest_effort
-from flare.frontend.errors import ContextLengthError, UnsupportedError
+from flare.frontend.errors import ContextLengthError, TooManyTokens, UnsupportedError
 from flare.frontend.images import (
     ImageAddress,
     ImageCache,
@@ -23,7 +23,7 @@ from flare.frontend.message_form import MessageForm
 from flare.frontend.messages import normalize_messages
 from flare.frontend.system_places import SystemPlaces
 from flare.frontend.template import ChatTemplate, Rendered
-from flare.frontend.tokenizer import Tokenizer, TooManyTokens
+from flare.frontend.tokenizer import Tokenizer
 from flare.frontend.tools import normalize_tools
 
 

@@ -7,18 +7,10 @@ from collections.abc import Sequence
 import tokenizers
 
 from flare.errors import CoreError
-from flare.frontend.cuts import exact_cuts
+from flare.frontend.errors import TooManyTokens
+from flare.frontend.prefix_tokens import PrefixTokens
 
 _LONG = 1000  # tokens; decoding fewer takes less than switching threads
-
-
-class TooManyTokens(Exception):
-    """A text has `count` tokens, more than the `most` that the caller takes."""
-
-    def __init__(self, count: int, most: int) -> None:
-        super().__init__(count, most)
-        self.count = count
-        self.most = most
 
 
 class Tokenizer:
@@ -39,6 +31,7 @@ class Tokenizer:
             ) from None
         self._backend.no_truncation()
         self._backend.no_padding()
+        self._prefixes = PrefixTokens(self._backend, self._encoding)
         self._bos: tuple[int, ...] = ()
         if bos is not None:
             token = self._backend.token_to_id(bos)
@@ -66,13 +59,12 @@ class Tokenizer:
     def encode_marked(
         self, text: str, marks: Sequence[int], most: int | None = None
     ) -> tuple[list[int], tuple[int, ...]]:
-        """`encode`, and the numbers of leading tokens that end exactly at the characters `marks`."""
-        if not marks:
-            return self.encode(text, most), ()
-        encoding = self._backend.encode_batch([text], add_special_tokens=False)[0]
-        if most is not None and len(encoding) > most:
-            raise TooManyTokens(len(encoding), most)
-        return encoding.ids, exact_cuts(encoding.offsets, marks)
+        """`encode`, and the numbers of leading tokens that end exactly at the characters `marks`. Of a text
+        that begins as an earlier one did only the rest is tokenized."""
+        return self._prefixes.encode(text, marks, most)
+
+    def _encoding(self, text: str) -> tokenizers.Encoding:
+        return self._backend.encode_batch([text], add_special_tokens=False)[0]
 
     def encode_prompt(self, text: str, most: int | None = None) -> list[int]:
         """`encode`, after the beginning-of-sequence token where the model wants one."""
