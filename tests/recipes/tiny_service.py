@@ -113,7 +113,7 @@ class Service:
         costs = self.engine.scheduler.costs
         costs.observe = lambda name, elapsed_us, depth=0: None  # type: ignore[method-assign]
         sizes = {program.name: program.tokens for program in device.contract.programs}
-        costs.of = lambda name, depth=0: 100.0 + 4.0 * sizes[name]  # type: ignore[method-assign]
+        costs.of = lambda name, depth=0: 10_000.0 + 400.0 * sizes[name]  # type: ignore[method-assign]
 
     def _restart(self) -> None:
         """What was not written is lost, and so are the requests."""
