@@ -1,5 +1,6 @@
 """Message ends: where they are in the text, and which of them are exact cuts between tokens."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -71,7 +72,7 @@ def test_a_message_cannot_place_marks():
     ],
 )
 def test_exact_cuts(offsets, marks, cuts):
-    assert exact_cuts(offsets, marks) == cuts
+    assert exact_cuts(np.array(offsets, int).reshape(-1, 2), marks) == cuts
 
 
 @given(st.lists(st.sampled_from(["a", "bc", " ", "\u00e4", "\U0001f600", "<|im_end|>", "\n"]), max_size=12))

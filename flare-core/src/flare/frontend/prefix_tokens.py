@@ -8,13 +8,15 @@ the text of the one before: tokenizing it costs what was appended.
 from __future__ import annotations
 
 import threading
-from array import array
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
+import numpy as np
 import tokenizers
+from numpy.typing import NDArray
 
 from flare.frontend.cuts import exact_cuts
 from flare.frontend.errors import TooManyTokens
@@ -35,12 +37,12 @@ class _Known(NamedTuple):
     none do."""
 
     text: str
-    tokens: array[int]
+    tokens: NDArray[np.uint32]
     parts: tuple[_Part, ...]
     cuts: Mapping[int, int]
 
 
-_NOTHING = _Known("", array("I"), (_Part(0, 0),), {})
+_NOTHING = _Known("", np.empty(0, np.uint32), (_Part(0, 0),), {})
 
 
 class PrefixTokens:
@@ -59,11 +61,12 @@ class PrefixTokens:
         self._encode = encode
         added = backend.get_added_tokens_decoder()
         # Others look at, or take, characters beside them.
-        self._dividers = {
+        self._contents = {
             token: entry.content
             for token, entry in added.items()
             if entry.special and not (entry.normalized or entry.lstrip or entry.rstrip or entry.single_word)
         }
+        self._dividers = np.array(sorted(self._contents), np.uint32)
         # Of two control tokens that begin alike the longer one is taken: both must be in a common beginning.
         self._longest = max((len(entry.content) for entry in added.values()), default=0)
         self._most = most_characters
@@ -80,17 +83,18 @@ class PrefixTokens:
         if most is not None and count > most:
             raise TooManyTokens(count, most)
         rest: list[int] = encoding.ids
-        tokens = [*known.tokens[: part.tokens], *rest]
-        offsets = encoding.offsets if marks or self._keeps(text) else ()
+        tokens = known.tokens[: part.tokens].tolist() + rest
+        keeps = _SHORT <= len(text) <= self._most and len(self._dividers) > 0
+        pairs = encoding.offsets if marks or keeps else ()
+        offsets = np.fromiter(chain.from_iterable(pairs), np.int64, 2 * len(pairs)).reshape(-1, 2)
         cuts = {mark: known.cuts[mark] for mark in marks if mark < part.characters}
         cuts |= _cuts(offsets, part, [mark for mark in marks if mark >= part.characters])
-        if self._keeps(text):
-            parts = (*_before(known, part), *self._parts(text, rest, offsets, part))
-            self._keep(_Known(text, array("I", tokens), parts, cuts), known, part)
+        if keeps:
+            added = np.array(rest, np.uint32)
+            parts = (*_before(known, part), *self._parts(text, added, offsets, part))
+            made = np.concatenate([known.tokens[: part.tokens], added])
+            self._keep(_Known(text, made, parts, cuts), known, part)
         return tokens, tuple(sorted({cut for cut in cuts.values() if 0 < cut < count}))
-
-    def _keeps(self, text: str) -> bool:
-        return bool(self._dividers) and _SHORT <= len(text) <= self._most
 
     def _beginning(self, text: str, marks: Sequence[int]) -> tuple[_Known, _Part]:
         """What is known of the longest beginning of `text` that ends before a control token."""
@@ -122,15 +126,13 @@ class PrefixTokens:
         return below if below >= first else None
 
     def _parts(
-        self, text: str, tokens: Sequence[int], offsets: Sequence[tuple[int, int]], behind: _Part
+        self, text: str, tokens: NDArray[np.uint32], offsets: NDArray[np.int64], behind: _Part
     ) -> list[_Part]:
         found = []
-        for number, token in enumerate(tokens):
-            content = self._dividers.get(token)
-            if content is not None:
-                characters = behind.characters + offsets[number][0]
-                if text.startswith(content, characters):
-                    found.append(_Part(characters, behind.tokens + number))
+        for number in np.flatnonzero(np.isin(tokens, self._dividers)).tolist():
+            characters = behind.characters + int(offsets[number, 0])
+            if text.startswith(self._contents[int(tokens[number])], characters):
+                found.append(_Part(characters, behind.tokens + number))
         return found
 
     def _keep(self, made: _Known, known: _Known, part: _Part) -> None:
@@ -153,7 +155,7 @@ def _before(known: _Known, part: _Part) -> tuple[_Part, ...]:
     return known.parts[:count]
 
 
-def _cuts(offsets: Sequence[tuple[int, int]], part: _Part, marks: Sequence[int]) -> dict[int, int]:
+def _cuts(offsets: NDArray[np.int64], part: _Part, marks: Sequence[int]) -> dict[int, int]:
     """By mark at or behind `part`, how many tokens end there, counted from the start of the text."""
     found = exact_cuts(offsets, [mark - part.characters for mark in marks])
     cuts = {place + part.characters: count and part.tokens + count for place, count in found.items()}
