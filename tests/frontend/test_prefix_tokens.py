@@ -139,6 +139,7 @@ def test_short_texts_and_texts_of_others_are_not_kept() -> None:
     count = Counted(backend)
     prefixes = PrefixTokens(backend, count, most_characters=20_000)
     check(prefixes, backend, "<|im|>short<|end|>", [])
+    check(prefixes, backend, "no control token " * 200, [])
     assert not prefixes._known
     for seed in range(20):
         text, marks = conversation(20, seed)

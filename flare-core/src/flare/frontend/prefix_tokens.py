@@ -92,8 +92,9 @@ class PrefixTokens:
         if keeps:
             added = np.array(rest, np.uint32)
             parts = (*_before(known, part), *self._parts(text, added, offsets, part))
-            made = np.concatenate([known.tokens[: part.tokens], added])
-            self._keep(_Known(text, made, parts, cuts), known, part)
+            if parts:
+                made = np.concatenate([known.tokens[: part.tokens], added])
+                self._keep(_Known(text, made, parts, cuts), known, part)
         return tokens, tuple(sorted({cut for cut in cuts.values() if 0 < cut < count}))
 
     def _beginning(self, text: str, marks: Sequence[int]) -> tuple[_Known, _Part]:
