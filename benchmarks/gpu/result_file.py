@@ -16,13 +16,18 @@ def add(path: Path, label: str, scenario: str, found: ScenarioResult) -> None:
     already get more values: the parts may be run again, between those of another engine."""
     result = read_result(path) if path.exists() else _new(label)
     result.scenarios[scenario] = _joined(result.scenarios.get(scenario, ScenarioResult()), found)
-    result.settings.setdefault("commands", {})[scenario] = " ".join(sys.argv)
+    result.settings.setdefault("commands", {})[scenario] = _command()
     write_result(result, path)
 
 
 def add_recorded(path: Path, label: str, scenario: str, recorder: Recorder, seconds: float) -> None:
     """As `add`, of what was recorded in `seconds`."""
     add(path, label, scenario, recorder.result(seconds))
+
+
+def _command() -> str:
+    """What this process was started with; of files elsewhere on the machine their names."""
+    return " ".join(Path(word).name if Path(word).is_absolute() else word for word in sys.argv)
 
 
 def _new(label: str) -> BenchResult:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -61,7 +62,8 @@ def test_scenarios_measure_an_engine(roomy_core: Path, tmp_path: Path) -> None:
     assert ("mixed", "100 tokens beside 2 streams", "inter-token during, p99") in figures
 
 
-def test_parts_that_run_again_add_values(tmp_path: Path) -> None:
+def test_parts_that_run_again_add_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["/home/somebody/replay.py", str(tmp_path / "a.core"), "--repeat", "3"])
     path = tmp_path / "results" / "engine.json"
     for value in (2.0, 3.0):
         recorder = Recorder()
@@ -74,6 +76,7 @@ def test_parts_that_run_again_add_values(tmp_path: Path) -> None:
     assert [figure.values for figure in result.scenarios["replay"].figures] == [[2.0, 3.0]]
     assert result.scenarios["replay"].seconds == 2.0
     assert set(result.settings["commands"]) == {"replay", "start"}
+    assert result.settings["commands"]["replay"] == "replay.py a.core --repeat 3"
     assert result.machine["cores"] > 0
 
 
