@@ -55,6 +55,7 @@ HELPERS = {
     "key_of",
     "meet",
     "reset",
+    "row_of_lane",
     "scaled",
     "uniform",
     "value_of",

@@ -23,6 +23,9 @@ from flare_components.ops.cuda.launch import (
     roomy,
 )
 
+Operands = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+"""q, k_pages, v_pages, page_table, query_start and context_lens of `paged_attention`."""
+
 _MOST_PARTS = 64
 
 
@@ -75,6 +78,18 @@ def attend_tokens(
 
 
 @triton.jit
+def row_of_lane(starts, contexts, row, lanes, LANES: tl.constexpr):
+    """The lane of a row, and how many tokens the row sees: none of a lane without a context."""
+    index = tl.arange(0, LANES)
+    ends = tl.load(starts + index + 1, mask=index < lanes, other=2147483647)
+    lane = tl.sum((ends <= row).to(tl.int32), 0)
+    context = tl.load(contexts + lane, mask=lane < lanes, other=0)
+    end = tl.load(starts + lane + 1, mask=lane < lanes, other=0)
+    visible = tl.where(context > 0, context - end + row + 1, 0)
+    return lane, visible
+
+
+@triton.jit
 def attend_rows(
     q,
     k_pages,
@@ -114,12 +129,7 @@ def attend_rows(
     the count back."""
     await_inputs(OVERLAP)
     row, kv_head, part = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    index = tl.arange(0, LANES)
-    ends = tl.load(starts + index + 1, mask=index < lanes, other=2147483647)
-    lane = tl.sum((ends <= row).to(tl.int32), 0)
-    context = tl.load(contexts + lane, mask=lane < lanes, other=0)
-    end = tl.load(starts + lane + 1, mask=lane < lanes, other=0)
-    visible = tl.where(context > 0, context - end + row + 1, 0)
+    lane, visible = row_of_lane(starts, contexts, row, lanes, LANES)
     length = tl.cdiv(tl.cdiv(visible, PARTS), KEYS) * KEYS
     used = tl.cdiv(visible, tl.maximum(length, 1))  # the others are empty
     if not JOIN or part < tl.maximum(used, 1):
@@ -192,9 +202,7 @@ def parts(rows: int, kv_heads: int, capacity: int, keys: int, multiprocessors: i
     return max(min(wanted, cdiv(capacity, keys), _MOST_PARTS), 1)
 
 
-def attend_few(
-    operands: tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], scale: float, arrivals: Tensor | None
-) -> Tensor:
+def attend_few(operands: Operands, scale: float, arrivals: Tensor | None) -> Tensor:
     """Every row alone, no more rows than lanes; operands as those of `paged_attention`; a page is
     contiguous, and so are a head's query and a row of the table.
 

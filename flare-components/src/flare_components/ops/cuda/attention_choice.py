@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 
 from flare_components.ops.cuda import attention_xqa, timing, tuning
-from flare_components.ops.cuda.attention import attend_few
+from flare_components.ops.cuda.attention import Operands, attend_few
 from flare_components.ops.cuda.attention_tiles import attend_many
-from flare_components.ops.cuda.attention_xqa import Operands
 from flare_components.ops.cuda.launch import cdiv
 from flare_components.ops.cuda.tuning import Candidate, choose
 from flare_components.ops.schema import accelerate

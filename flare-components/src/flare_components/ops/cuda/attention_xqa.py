@@ -21,10 +21,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from flare_components.ops.cuda.attention import Operands, row_of_lane
 from flare_components.ops.cuda.launch import await_inputs, cdiv, overlap, power_of_two, processors
-
-Operands = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
-"""q, k_pages, v_pages, page_table, query_start and context_lens of `paged_attention`."""
 
 _MAJORS = (9, 10, 12)
 _PAGES = (16, 32, 64, 128)
@@ -64,12 +62,7 @@ def describe_rows(
     [count]."""
     await_inputs(OVERLAP)
     row, tile = tl.program_id(0), tl.program_id(1)
-    index = tl.arange(0, LANES)
-    ends = tl.load(starts + index + 1, mask=index < lanes, other=2147483647)
-    lane = tl.sum((ends <= row).to(tl.int32), 0)
-    context = tl.load(contexts + lane, mask=lane < lanes, other=0)
-    end = tl.load(starts + lane + 1, mask=lane < lanes, other=0)
-    visible = tl.where(context > 0, context - end + row + 1, 0)
+    lane, visible = row_of_lane(starts, contexts, row, lanes, LANES)
     column = tile * COLUMNS + tl.arange(0, COLUMNS)
     used = (column < columns) & (column < tl.cdiv(visible, PAGE))
     entries = tl.load(table + lane.to(tl.int64) * table_row + column, mask=used, other=0)

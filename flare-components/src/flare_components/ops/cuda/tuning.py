@@ -104,8 +104,8 @@ def choose(
 
     Inside `tuning()` a new shape is timed on copies of `operands` with random contents, or on what the
     function of that name makes, for operators whose time depends on contents: operands, or a list of sets of
-    them that are used in turn. The first candidate wins
-    unless another is 3% faster. Raises NotImplementedError when no candidate takes the operands.
+    them that are used in turn. The first candidate wins unless another is 3% faster. Raises
+    NotImplementedError when no candidate takes the operands.
     """
     key = (operator, shape)
     if key in _chosen:
